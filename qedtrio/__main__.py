@@ -1,0 +1,5 @@
+"""`python -m qedtrio`."""
+
+from qedtrio.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""HTTP: the server, the table of routes, and one module a dialect."""

@@ -1,0 +1,390 @@
+"""Every configuration key: type, unit in its name, default, and what it does.
+
+`setting()` keeps the sentence that documents a key beside the key, so that
+`check-config` and the reference page are made from the same words.
+"""
+
+import importlib.util
+import os
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
+
+from qedtrio.errors import ConfigError
+
+__all__ = [
+    "Config",
+    "DaemonConfig",
+    "HttpConfig",
+    "Limits",
+    "ListenConfig",
+    "LogConfig",
+    "PoolConfig",
+    "VerifyConfig",
+]
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+SCIENCE = ("numpy", "scipy", "pandas", "sympy", "mpmath", "networkx", "matplotlib")
+"""What the default session pool preloads, as far as it is installed."""
+
+T = TypeVar("T")
+
+
+def setting(
+    default: T,
+    text: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> T:
+    """Declare one key: its default, its documentation and its range."""
+    meta = {"text": text, "least": least, "most": most, "choices": choices}
+    made: T = field(default=default, metadata=meta)
+    return made
+
+
+class Section:
+    """Checks every value against the range declared beside it."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a value outside its range, naming the key."""
+        for item in fields(self):  # type: ignore[arg-type]  # each subclass is a dataclass
+            check_range(item.name, getattr(self, item.name), **item.metadata)
+
+
+def check_range(
+    key: str,
+    value: object,
+    *,
+    text: str = "",  # part of the metadata, not of the check
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> None:
+    """Raise `ConfigError` when `value` is outside the declared range."""
+    if choices is not None and value not in choices:
+        raise ConfigError(key, f"must be one of {', '.join(choices)}, got {value!r}")
+    if not isinstance(value, int | float):
+        return
+    if least is not None and not value >= least:
+        raise ConfigError(key, f"must be at least {least:g}, got {value!r}")
+    if most is not None and not value <= most:
+        raise ConfigError(key, f"must be at most {most:g}, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonConfig(Section):
+    """The process as a whole."""
+
+    drain_seconds: float = setting(
+        10.0,
+        "After SIGTERM, running work may finish for this long; then it is killed"
+        " and answered as retryable.",
+        least=0,
+        most=3600,
+    )
+    minimum_tier: str = setting(
+        "C",
+        "The weakest isolation tier to accept. The daemon refuses to start below"
+        " it and names the remedy.",
+        choices=("A", "B", "C"),
+    )
+    state_dir: str = setting(
+        "",
+        "Folder for the workers' private directories; empty means a fresh one"
+        " below the system's temporary folder, removed at exit.",
+    )
+    sandbox_uid: int = setting(
+        65534,
+        "User and group id that workers run as when the daemon runs as root.",
+        least=1,
+        most=2**31,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenConfig(Section):
+    """One listener."""
+
+    api: str = setting("native", "Which API is served at the root of this address.")
+    address: str = setting(
+        "127.0.0.1:8733",
+        "host:port (port 0 picks a free one), unix:/path, or fd:NAME for a socket"
+        " passed by systemd.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig(Section):
+    """Workers of one preload profile."""
+
+    engine: str = setting(
+        "fork",
+        "fork: workers are forked in milliseconds from a preloaded server."
+        " exec: each worker loads for itself; for preloads that are not fork-safe.",
+        choices=("fork", "exec"),
+    )
+    preload: tuple[str, ...] = setting(
+        (), "Modules imported before any code runs. One that fails stops the pool."
+    )
+    ready_workers: int = setting(
+        2,
+        "Idle workers kept ready, so that opening a session costs one message.",
+        least=0,
+        most=256,
+    )
+    max_workers: int = setting(
+        512,
+        "Live workers at most; beyond it opening a session waits for"
+        " `limits.queue_seconds`, then fails as `queue_timeout`.",
+        least=1,
+        most=65536,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(Section):
+    """What one session and one run may use. A session may ask for less."""
+
+    deadline_seconds: float = setting(
+        30.0,
+        "A run without a deadline of its own gets this one. When it passes the run"
+        " is interrupted, then killed: `timed_out`.",
+        least=0.01,
+        most=86400,
+    )
+    max_deadline_seconds: float = setting(
+        600.0,
+        "The longest deadline that a request may ask for; more is refused with 400.",
+        least=0.01,
+        most=86400,
+    )
+    queue_seconds: float = setting(
+        30.0,
+        "The longest wait for a turn in a session or for a free worker; then 503"
+        " `queue_timeout`.",
+        least=0.01,
+        most=3600,
+    )
+    waiting_runs: int = setting(
+        64,
+        "Runs that may wait for their turn in one session; more are refused with"
+        " 503 `overloaded`.",
+        least=1,
+        most=65536,
+    )
+    sessions: int = setting(
+        512,
+        "Open sessions at most; more are refused with 503 `overloaded`.",
+        least=1,
+        most=65536,
+    )
+    idle_seconds: float = setting(
+        1800.0,
+        "A session unused for this long is closed and its worker killed.",
+        least=0.05,
+        most=2592000,
+    )
+    lifetime_seconds: float = setting(
+        86400.0,
+        "A session of this age is closed even while in use.",
+        least=0.05,
+        most=2592000,
+    )
+    memory_bytes: int = setting(
+        2 * GIB,
+        "Address space of each process of a session. Allocations beyond it raise"
+        " MemoryError: `memory_exceeded`.",
+        least=256 * MIB,
+    )
+    processes: int = setting(
+        64,
+        "Processes and threads of a session; more fail to start.",
+        least=1,
+        most=4096,
+    )
+    open_files: int = setting(
+        256, "Open descriptors of each process.", least=32, most=65536
+    )
+    file_bytes: int = setting(
+        64 * MIB, "Largest file that may be written; beyond it EFBIG.", least=4096
+    )
+    disk_bytes: int = setting(
+        64 * MIB,
+        "Size of the session's private directory and /tmp together, held in memory;"
+        " beyond it ENOSPC. Needs tier A.",
+        least=64 * KIB,
+    )
+    output_bytes: int = setting(
+        1 * MIB,
+        "Bytes kept of each of stdout and stderr per run: the first and the last"
+        " half, with a marker between.",
+        least=1024,
+        most=256 * MIB,
+    )
+    output_policy: str = setting(
+        "cut",
+        "cut: output beyond the limit is dropped from the middle. kill: the run is"
+        " killed as `output_exceeded`.",
+        choices=("cut", "kill"),
+    )
+    result_bytes: int = setting(
+        64 * KIB,
+        "Longest repr returned as `result`; beyond it is cut with a marker.",
+        least=64,
+        most=16 * MIB,
+    )
+    code_bytes: int = setting(
+        1 * MIB,
+        "Longest code of a run in UTF-8; more is refused with 413.",
+        least=1,
+        most=64 * MIB,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyConfig(Section):
+    """Verification of answers."""
+
+    workers: int = setting(
+        os.cpu_count() or 1,
+        "Verify workers, each serving one item at a time.",
+        least=1,
+        most=1024,
+    )
+    queue_size: int = setting(
+        4096,
+        "Items that may wait for a worker; a single item beyond it gets 503, one"
+        " in a batch the status `overloaded`.",
+        least=1,
+        most=1_000_000,
+    )
+    batch_items: int = setting(
+        4096, "Items in one request at most; more get 413.", least=1, most=1_000_000
+    )
+    deadline_seconds: float = setting(
+        5.0,
+        "Work on one item may take this long; then its worker is killed and"
+        " replaced, and the item is tried again or ends as `timeout`.",
+        least=0.05,
+        most=3600,
+    )
+    retries: int = setting(
+        1,
+        "How often an item whose worker died or overran is tried once more on a"
+        " fresh worker.",
+        least=0,
+        most=10,
+    )
+    recycle_after: int = setting(
+        5000, "Items after which a verify worker is replaced.", least=1
+    )
+    memory_bytes: int = setting(
+        1 * GIB,
+        "Address space of a verify worker; beyond it `resource_exceeded`.",
+        least=256 * MIB,
+    )
+    answer_chars: int = setting(
+        2000,
+        "Longest extracted answer that is compared; a longer one is `unparsable`.",
+        least=16,
+        most=1_000_000,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpConfig(Section):
+    """Limits of each listener."""
+
+    body_bytes: int = setting(
+        16 * MIB, "Largest request body, chunked or not; more gets 413.", least=1024
+    )
+    body_seconds: float = setting(
+        60.0, "A body that takes longer to arrive gets 408.", least=0.1, most=3600
+    )
+    header_bytes: int = setting(
+        64 * KIB,
+        "Request line and headers together; more gets 431 and a closed connection.",
+        least=1024,
+        most=16 * MIB,
+    )
+    connections: int = setting(
+        4096, "Connections at most; more are closed at once.", least=1, most=65536
+    )
+    keep_alive_seconds: float = setting(
+        75.0,
+        "An idle connection is closed after this long; longer than common clients"
+        " keep theirs.",
+        least=0.1,
+        most=3600,
+    )
+    send_seconds: float = setting(
+        30.0,
+        "A client that reads nothing for this long loses its connection.",
+        least=0.1,
+        most=3600,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig(Section):
+    """What goes to stderr."""
+
+    level: str = setting(
+        "info",
+        "Least severity that is logged.",
+        choices=("debug", "info", "warning", "error"),
+    )
+    format: str = setting(
+        "console",
+        "console for people, json for collectors.",
+        choices=("console", "json"),
+    )
+
+
+def default_pools() -> dict[str, PoolConfig]:
+    """`science` with what is installed of it, and `plain` with nothing."""
+    installed = tuple(name for name in SCIENCE if importlib.util.find_spec(name))
+    return {
+        "science": PoolConfig(preload=installed, ready_workers=4),
+        "plain": PoolConfig(ready_workers=1),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration, read once.
+
+    Attributes:
+        default_pool: The pool of a session that names none: `science` where
+            it exists, else the first.
+    """
+
+    daemon: DaemonConfig = DaemonConfig()
+    listen: tuple[ListenConfig, ...] = (ListenConfig(),)
+    pools: dict[str, PoolConfig] = field(default_factory=default_pools)
+    limits: Limits = Limits()
+    verify: VerifyConfig = VerifyConfig()
+    http: HttpConfig = HttpConfig()
+    log: LogConfig = LogConfig()
+
+    def __post_init__(self) -> None:
+        """Refuse contradictions between keys."""
+        if not self.pools:
+            raise ConfigError("pools", "at least one pool is needed")
+        if "verify" in self.pools:
+            raise ConfigError("pools.verify", "the name is taken by [verify]")
+        if self.limits.deadline_seconds > self.limits.max_deadline_seconds:
+            raise ConfigError(
+                "limits.deadline_seconds", "is above limits.max_deadline_seconds"
+            )
+
+    @property
+    def default_pool(self) -> str:
+        """Name of the pool for sessions that name none."""
+        return "science" if "science" in self.pools else next(iter(self.pools))

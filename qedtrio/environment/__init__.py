@@ -1,0 +1,1 @@
+"""Problems and, later, episodes played on sessions and verdicts."""

@@ -1,0 +1,1 @@
+"""Isolation of workers, one kernel facility a file; no third-party code."""

@@ -1,0 +1,1 @@
+"""Sessions: named interpreter states, each one task that owns a worker."""

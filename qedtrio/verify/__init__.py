@@ -1,0 +1,1 @@
+"""Verdicts: extraction, comparison in killable workers, and the service."""

@@ -1,0 +1,1 @@
+"""Processes: pools of workers, their fork servers, and the channel to each."""

@@ -1,0 +1,1 @@
+"""What runs in the worker processes: the standard library and the sandbox only."""
