@@ -1,0 +1,113 @@
+"""The C library by ctypes, and the system-call numbers of both architectures.
+
+Only what the sandbox calls or filters is listed. Sources: Linux
+`arch/x86/entry/syscalls/syscall_64.tbl` and `include/uapi/asm-generic/unistd.h`.
+"""
+
+import ctypes
+import os
+import platform
+
+__all__ = ["AUDIT_ARCH", "IS_X86", "NUMBERS", "call", "checked"]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+IS_X86 = platform.machine() == "x86_64"
+
+AUDIT_ARCH = 0xC000003E if IS_X86 else 0xC00000B7
+"""What seccomp sees as the calling architecture (`linux/audit.h`)."""
+
+# name: (x86_64, aarch64); None where the architecture has no such call.
+_TABLE: dict[str, tuple[int | None, int | None]] = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "capset": (126, 91),
+    "chroot": (161, 51),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "delete_module": (176, 106),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "kill": (62, 129),
+    "landlock_add_rule": (445, 445),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_restrict_self": (446, 446),
+    "lookup_dcookie": (212, 18),
+    "memfd_secret": (447, 447),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "personality": (135, 92),
+    "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
+    "pivot_root": (155, 41),
+    "process_madvise": (440, 440),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "seccomp": (317, 277),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "setpgid": (109, 154),
+    "setsid": (112, 157),
+    "socket": (41, 198),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "tgkill": (234, 131),
+    "tkill": (200, 130),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+
+NUMBERS: dict[str, int] = {
+    name: number
+    for name, pair in _TABLE.items()
+    if (number := pair[0] if IS_X86 else pair[1]) is not None
+}
+"""System-call name → number on this machine."""
+
+
+def call(name: str, *args: object) -> int:
+    """Make one system call; return its result, -1 on failure."""
+    result: int = _libc.syscall(ctypes.c_long(NUMBERS[name]), *args)
+    return result
+
+
+def checked(name: str, *args: object) -> int:
+    """Make one system call, or one libc function such as `prctl`.
+
+    Raises:
+        OSError: With the name of the call in it.
+    """
+    result = call(name, *args) if name in NUMBERS else getattr(_libc, name)(*args)
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{name}: {os.strerror(error)}")
+    return result
