@@ -1,0 +1,200 @@
+"""Imports a pool's preload once and forks a worker for each request.
+
+Single-threaded by rule: a fork copies one thread only, so a preload that
+starts threads is refused. Messages on the control socket are JSON, one a
+packet; descriptors travel beside them:
+
+    daemon → here   spawn {id, folder} + worker's socket · kill {pid} (tiers B, C)
+    here → daemon   ready · failed {error} · spawned {id, pid} + pidfds
+                    spawn_failed {id, error} · exit {pid, status}
+"""
+
+import array
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+from contextlib import suppress
+from typing import cast
+
+from qedtrio.sandbox import namespaces
+from qedtrio.sandbox.tiers import Sandbox, Tier
+from qedtrio.workers.child import worker
+from qedtrio.workers.child.forked import run_and_exit
+from qedtrio.workers.child.groups import Groups
+from qedtrio.workers.child.pool_init import request_namespace
+from qedtrio.workers.child.protocol import Message
+
+__all__ = ["serve"]
+
+
+class PreloadError(Exception):
+    """The preload cannot be imported, or is not safe to fork."""
+
+
+def serve(
+    spec: Message,
+    sandbox: Sandbox,
+    control: socket.socket,
+    init: socket.socket | None,
+) -> None:
+    """Serve until the daemon closes the control socket.
+
+    Args:
+        spec: `preload`: modules imported here; `late_preload`: modules imported
+            in each worker; `entry`: `module:function` run in a worker;
+            `warm_up`: the same, run here before the first fork, or "".
+        sandbox: What each worker is sealed with.
+        control: Packet socket to the daemon.
+        init: Socket to the pool's init (tier A).
+    """
+    started = time.perf_counter()
+    try:
+        _preload(spec)
+        server = _ForkServer(spec, sandbox, control, init)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        _send(control, {"op": "failed", "error": text[:2000]})
+        raise
+    _send(control, {"op": "ready", "seconds": time.perf_counter() - started})
+    server.run()
+
+
+def _preload(spec: Message) -> None:
+    for name in cast("list[str]", spec["preload"]):
+        importlib.import_module(name)
+    worker.resolve(cast("str", spec["entry"]))
+    if spec["warm_up"]:
+        worker.resolve(cast("str", spec["warm_up"]))()
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208  # counts, needs no paths
+    if threads > 1:
+        raise PreloadError(f"the preload left {threads} threads, so a fork is unsafe")
+    gc.collect()
+    gc.freeze()  # or each collection in a worker copies the shared pages
+
+
+class _ForkServer:
+    def __init__(
+        self,
+        spec: Message,
+        sandbox: Sandbox,
+        control: socket.socket,
+        init: socket.socket | None,
+    ) -> None:
+        self._entry = worker.resolve(cast("str", spec["entry"]))
+        self._late_preload = cast("list[str]", spec["late_preload"])
+        self._sandbox = sandbox
+        self._control = control
+        self._init = init
+        self._program = sandbox.compile_filter()
+        self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self._groups = Groups(
+            alone=sandbox.tier is Tier.A, adopts=sandbox.tier is Tier.C
+        )
+        self._wake, self._signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+
+    def run(self) -> None:
+        while True:
+            watched: list[socket.socket | int] = [self._control, self._wake]
+            ready, _, _ = select.select(watched, [], [])
+            if self._wake in ready:
+                numbers = os.read(self._wake, 4096)
+                self._report_deaths()
+                if signal.SIGTERM in numbers:
+                    break
+            if self._control in ready and not self._answer():
+                break
+        self._groups.kill_all()
+
+    def _report_deaths(self) -> None:
+        for pid, status in self._groups.reap():
+            _send(self._control, {"op": "exit", "pid": pid, "status": status})
+
+    def _answer(self) -> bool:
+        data, ancillary, _, _ = self._control.recvmsg(
+            65536, socket.CMSG_SPACE(16), socket.MSG_CMSG_CLOEXEC
+        )
+        if not data:
+            return False
+        request = json.loads(data)
+        if request["op"] == "kill":
+            self._groups.kill(request["pid"])
+            self._report_deaths()
+            return True
+        descriptors = array.array("i")
+        for _, _, payload in ancillary:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % 4])
+        try:
+            self._spawn(request, descriptors[0])
+        except OSError as error:
+            failure = {"op": "spawn_failed", "id": request["id"], "error": str(error)}
+            _send(self._control, failure)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def _spawn(self, request: Message, descriptor: int) -> None:
+        pidfds: list[int] = []
+        try:
+            if self._init is None:
+                pid = self._fork(request, descriptor)
+            else:
+                first, namespace = request_namespace(self._init)
+                pidfds.append(first)
+                pid = self._fork_into(namespace, request, descriptor)
+            self._groups.add(pid)
+            pidfds.append(os.pidfd_open(pid))
+            message = {"op": "spawned", "id": request["id"], "pid": pid}
+            socket.send_fds(self._control, [json.dumps(message).encode()], pidfds)
+        except OSError:
+            for pidfd in pidfds:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            raise
+        finally:
+            for pidfd in pidfds:
+                os.close(pidfd)
+
+    def _fork_into(self, namespace: int, request: Message, descriptor: int) -> int:
+        try:
+            namespaces.enter(namespace, namespaces.PID)
+            try:
+                return self._fork(request, descriptor)
+            finally:
+                namespaces.enter(self._own, namespaces.PID)
+        finally:
+            os.close(namespace)
+
+    def _fork(self, request: Message, descriptor: int) -> int:
+        pid = os.fork()
+        if pid == 0:
+            run_and_exit(lambda: self._be_worker(request, descriptor))
+        return pid
+
+    def _be_worker(self, request: Message, descriptor: int) -> None:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        with suppress(PermissionError):  # the parent's setpgid was quicker
+            os.setsid()
+        sock = worker.keep_only(descriptor)
+        folder = cast("str", request["folder"])
+
+        def prepare() -> None:
+            self._sandbox.seal_worker(self._program, folder)
+            for name in self._late_preload:
+                importlib.import_module(name)
+
+        worker.live(sock, self._entry, prepare)
+
+
+def _send(control: socket.socket, message: Message) -> None:
+    with suppress(OSError):  # the daemon is gone; its end of the socket tells run()
+        control.send(json.dumps(message).encode())

@@ -1,0 +1,97 @@
+"""PID 1 of a pool: small, single-threaded, and the root of all its deaths.
+
+It reaps orphans, and for each worker forks a tiny process that becomes PID 1
+of the worker's own namespace. The fork server then forks the worker into that
+namespace as an ordinary process, so that signals from inside work as usual
+(PID 1 would ignore them), while killing the tiny one still kills everything.
+"""
+
+import os
+import select
+import signal
+import socket
+from contextlib import suppress
+from typing import NoReturn
+
+from qedtrio.sandbox import namespaces
+from qedtrio.sandbox.privileges import die_with_parent
+from qedtrio.workers.child.forked import run_and_exit
+
+__all__ = ["request_namespace", "serve"]
+
+
+def serve(requests: socket.socket, server: int) -> NoReturn:
+    """Make namespaces on request until the fork server ends; then end too.
+
+    Args:
+        requests: Socket to the fork server; any message asks for a namespace.
+        server: Process id of the fork server.
+    """
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    wake, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        watched: list[socket.socket | int] = [requests, wake]
+        ready, _, _ = select.select(watched, [], [])
+        if wake in ready:
+            os.read(wake, 4096)
+            _reap(server)
+        if requests in ready:
+            if not requests.recv(16):
+                os._exit(0)
+            _make_namespace(requests, own)
+
+
+def _reap(server: int) -> None:
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            if pid == server:
+                os._exit(os.waitstatus_to_exitcode(status) & 0x7F)
+
+
+def _make_namespace(requests: socket.socket, own: int) -> None:
+    namespaces.unshare(namespaces.PID)
+    pid = os.fork()
+    if pid == 0:
+        run_and_exit(_be_first)
+    namespaces.enter(own, namespaces.PID)  # else the next unshare is refused
+    descriptors = [
+        os.pidfd_open(pid),
+        os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC),
+    ]
+    socket.send_fds(requests, [b"made"], descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _be_first() -> NoReturn:
+    """Reap whatever is orphaned in this namespace, until killed."""
+    die_with_parent()
+    signal.set_wakeup_fd(-1)
+    os.closerange(0, 64)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    while True:
+        signal.sigwait([signal.SIGCHLD])
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def request_namespace(server_end: socket.socket) -> tuple[int, int]:
+    """Ask the pool's init for a fresh PID namespace, from the fork server.
+
+    Returns:
+        A pidfd of its first process, and a descriptor of the namespace.
+    """
+    server_end.send(b"make")
+    _, descriptors, _, _ = socket.recv_fds(server_end, 16, 2)
+    if len(descriptors) != 2:
+        raise OSError("the pool's init is gone")
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    first, namespace = descriptors
+    return first, namespace

@@ -1,0 +1,90 @@
+"""Workers that call one function per request, for what serves jobs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import trio
+
+from qedtrio.errors import BrokenWorkerError, WorkerError, WorkerStartError
+from qedtrio.workers.pool import Pool
+from qedtrio.workers.worker import Worker
+
+__all__ = ["JobWorker", "JobWorkers"]
+
+LEASE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobWorker:
+    """One worker, bound to its function."""
+
+    _worker: Worker
+
+    @property
+    def pid(self) -> int:
+        """Host process id."""
+        return self._worker.pid
+
+    async def call(self, job: Mapping[str, object]) -> Mapping[str, object]:
+        """Call the function with `job` and wait for what it returns.
+
+        A worker whose call was cancelled is of no further use: kill it.
+
+        Raises:
+            WorkerLostError: It died.
+            BrokenWorkerError: It answered with something that is no message.
+        """
+        reply = await self._worker.request({"op": "job", "job": dict(job)})
+        value = reply.get("value")
+        if not isinstance(value, dict):
+            raise BrokenWorkerError("a job's reply held no value")
+        return value
+
+    async def kill(self) -> None:
+        """End the process; bounded, and idempotent.
+
+        Raises:
+            ReleaseFailedError: It is not confirmed dead; the pool goes on trying.
+        """
+        await self._worker.kill()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWorkers:
+    """Leases workers of a pool that calls `function`.
+
+    Args:
+        pool: With `JOB_ENTRY` as its entry.
+        function: `module:name`, importable in the workers.
+        limits: Keys of `config.Limits` that each worker lowers for itself.
+    """
+
+    pool: Pool
+    function: str
+    limits: Mapping[str, float]
+
+    async def lease(self) -> JobWorker:
+        """Wait for a fresh worker, which is then the caller's to kill.
+
+        Cancellation leaks no worker.
+
+        Raises:
+            WorkerStartError: None can be started now.
+            QueueTimeoutError: None became free in time.
+        """
+        worker = await self.pool.lease(LEASE_SECONDS)
+        message: dict[str, object] = {
+            "op": "lease",
+            "function": self.function,
+            "limits": dict(self.limits),
+        }
+        try:
+            with trio.fail_after(LEASE_SECONDS):
+                await worker.request(message)
+        except (WorkerError, trio.TooSlowError) as error:
+            await worker.kill()
+            raise WorkerStartError(f"a fresh worker took no lease: {error}") from error
+        except BaseException:
+            await worker.kill()
+            raise
+        return JobWorker(worker)

@@ -1,0 +1,330 @@
+"""One worker as its owner sees it: messages, interrupt, and a confirmed death.
+
+Both engines make this same object. The control socket, the pipes of the
+current run and the process itself are watched through one epoll descriptor,
+so that a round trip costs one wake-up and no extra tasks.
+
+States: BORN by its engine; in use by one owner at a time; GONE once its
+process has ended and its exit status is known or given up on; BURIED once
+everything it started is dead too. `watch` is the only place that buries, and
+it never gives up while the daemon runs.
+"""
+
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import trio
+
+from qedtrio.errors import BrokenWorkerError, ReleaseFailedError, WorkerLostError
+from qedtrio.workers.child.protocol import (
+    HEADER_BYTES,
+    Message,
+    ProtocolError,
+    body_size,
+    decode,
+    frame,
+)
+from qedtrio.workers.output import Capture
+
+__all__ = ["OnPart", "Worker"]
+
+READ_BYTES = 65536
+STATUS_SECONDS = 2.0
+"""How long after a death its exit status may take to arrive."""
+BURIAL_SECONDS = 5.0
+"""How long a killed worker may take to die before it is reported."""
+
+LAST_TRIES = 2
+"""Burials tried when the daemon itself is ending."""
+
+log = logging.getLogger(__name__)
+
+OnPart = Callable[[int, bytes], None]
+"""Called with the stream's index and each part of output, as it arrives."""
+
+
+class Worker:
+    """A subprocess that answers messages.
+
+    Args:
+        pid: Host process id.
+        pidfd: Of the process; owned from here on.
+        first_pidfd: Of the first process of its PID namespace, whose death is
+            the death of all in it; None without a namespace.
+        sock: Control socket; owned from here on.
+        folder: Private folder on the host, removed at the burial, or "".
+        kill_group: Kills its process group where there is no namespace.
+        notify: Called when it is gone, and when it is buried.
+    """
+
+    def __init__(
+        self,
+        *,
+        pid: int,
+        pidfd: int,
+        first_pidfd: int | None,
+        sock: socket.socket,
+        folder: str,
+        kill_group: Callable[[], Awaitable[None]],
+        notify: Callable[[], None],
+    ) -> None:
+        self.pid = pid
+        self.started_at = trio.current_time()
+        self.folder = folder
+        self.exit_status: int | None = None
+        self.gone = trio.Event()
+        self.buried = trio.Event()
+        self.session_id: str | None = None
+        self._pidfd = pidfd
+        self._first = first_pidfd
+        self._kill_group = kill_group
+        self._notify = notify
+        self._sock = sock
+        self._reported = trio.Event()
+        self._buffer = bytearray()
+        self._pipes: dict[int, int] = {}
+        self._closed = False
+        sock.setblocking(False)
+        self._poll = select.epoll()
+        self._poll.register(sock.fileno(), select.EPOLLIN)
+        self._poll.register(pidfd, select.EPOLLIN)
+
+    def __repr__(self) -> str:
+        state = (
+            "buried"
+            if self.buried.is_set()
+            else "gone"
+            if self.gone.is_set()
+            else "alive"
+        )
+        return f"<Worker [pid {self.pid} | {state} | session {self.session_id}]>"
+
+    # Messages ----------------------------------------------------------------
+
+    async def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send one message.
+
+        Raises:
+            WorkerLostError: The worker hung up; `gone` tells when and why.
+        """
+        data = memoryview(frame(message))
+        try:
+            if descriptors:
+                data = data[socket.send_fds(self._sock, [data], list(descriptors)) :]
+            while data:
+                try:
+                    data = data[self._sock.send(data) :]
+                except BlockingIOError:
+                    await trio.lowlevel.wait_writable(self._sock)
+        except OSError as error:
+            raise WorkerLostError("the worker hung up") from error
+
+    async def receive(
+        self, captures: Sequence[Capture] = (), on_part: OnPart | None = None
+    ) -> Message:
+        """Wait for the next message, taking in the run's output meanwhile.
+
+        Cancellation loses nothing: a later call goes on where this one ended.
+
+        Raises:
+            WorkerLostError: The process ended, with all output taken in.
+            BrokenWorkerError: It sent something that is no message.
+        """
+        while True:
+            try:
+                await trio.lowlevel.wait_readable(self._poll)
+            except trio.ClosedResourceError as error:
+                raise WorkerLostError("the worker was released") from error
+            ready = {descriptor for descriptor, _ in self._poll.poll(0)}
+            for descriptor in ready & self._pipes.keys():
+                self._take_output(descriptor, captures, on_part)
+            if self._sock.fileno() in ready:
+                hung_up = not self._take_in()
+                if (message := self._next_message()) is not None:
+                    return message
+                if hung_up:  # the process may live on, but not for us
+                    raise WorkerLostError("the worker hung up")
+            elif self._pidfd in ready:
+                raise WorkerLostError("the worker ended")
+
+    def _take_in(self) -> bool:
+        try:
+            data = self._sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._buffer += data
+        return bool(data)
+
+    def _next_message(self) -> Message | None:
+        if len(self._buffer) < HEADER_BYTES:
+            return None
+        try:
+            end = HEADER_BYTES + body_size(self._buffer)
+            if len(self._buffer) < end:
+                return None
+            body = bytes(self._buffer[HEADER_BYTES:end])
+            del self._buffer[:end]
+            return decode(body)
+        except ProtocolError as error:
+            raise BrokenWorkerError(f"the control channel carried {error}") from error
+
+    # Output ------------------------------------------------------------------
+
+    def open_pipes(self) -> list[int]:
+        """Make pipes for stdout and stderr; return the ends to send and close."""
+        writers = []
+        for index in (0, 1):
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(reader, False)
+            self._pipes[reader] = index
+            self._poll.register(reader, select.EPOLLIN)
+            writers.append(writer)
+        return writers
+
+    def close_pipes(
+        self, captures: Sequence[Capture] = (), on_part: OnPart | None = None
+    ) -> None:
+        """Take in what the pipes still hold, and let go of them.
+
+        A process that a run left behind can keep a pipe open but not full:
+        what it writes from here on is lost to it.
+        """
+        for descriptor in list(self._pipes):
+            for _ in range(16):  # a full pipe is one read; a flood is no reason to stay
+                if not self._take_output(descriptor, captures, on_part):
+                    break
+            self._drop_pipe(descriptor)
+
+    def _take_output(
+        self, descriptor: int, captures: Sequence[Capture], on_part: OnPart | None
+    ) -> bool:
+        index = self._pipes.get(descriptor)
+        if index is None:
+            return False
+        try:
+            data = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._drop_pipe(descriptor)
+            return False
+        if captures:
+            captures[index].feed(data)
+        if on_part is not None:
+            on_part(index, data)
+        return True
+
+    def _drop_pipe(self, descriptor: int) -> None:
+        if self._pipes.pop(descriptor, None) is not None:
+            os.close(descriptor)
+
+    # Life and death ----------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the code it runs, if it lets us."""
+        if not self.gone.is_set():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGINT)
+
+    async def request(self, message: Message) -> Message:
+        """Send a message and wait for its reply; needs a deadline around it."""
+        await self.send(message)
+        return await self.receive()
+
+    def report_exit(self, status: int | None) -> None:
+        """Tell the exit status; None when nobody is left who could know it."""
+        if status is not None:
+            self.exit_status = status
+        self._reported.set()
+
+    async def release(self) -> None:
+        """Kill it without waiting; `watch` confirms the death."""
+        await self._strike()
+
+    async def kill(self) -> None:
+        """Kill it and everything it started; return when all is dead.
+
+        Safe to call repeatedly and from several tasks. Cancellation does not
+        stop the wait, which is bounded.
+
+        Raises:
+            ReleaseFailedError: It is still not dead; `watch` goes on trying.
+        """
+        await self._strike()
+        with trio.CancelScope(shield=True), trio.move_on_after(BURIAL_SECONDS):
+            await self.buried.wait()
+        if not self.buried.is_set():
+            raise ReleaseFailedError(f"worker {self.pid} does not die")
+
+    async def _strike(self) -> None:
+        if self._closed:
+            return
+        with suppress(ProcessLookupError):
+            if self._first is not None:
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            elif not self.gone.is_set():
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if self._first is None:
+            with trio.CancelScope(shield=True):
+                await self._kill_group()
+
+    async def watch(self) -> None:
+        """Own its death: wait for it, cause it when cancelled, confirm it.
+
+        Cancelled, it tries `LAST_TRIES` times and then gives up loudly.
+        """
+        tries = LAST_TRIES
+        try:
+            await trio.lowlevel.wait_readable(self._pidfd)
+            with trio.move_on_after(STATUS_SECONDS):
+                await self._reported.wait()
+            tries = sys.maxsize
+        finally:
+            self.gone.set()
+            self._notify()
+            with trio.CancelScope(shield=True):
+                await self._bury(tries)
+
+    async def _bury(self, tries: int) -> None:
+        for _ in range(tries):
+            await self._strike()
+            with trio.move_on_after(BURIAL_SECONDS):
+                await trio.lowlevel.wait_readable(
+                    self._pidfd if self._first is None else self._first
+                )
+                if self._first is None:
+                    await self._reported.wait()  # the group is empty
+                break
+            log.error("worker does not die", extra={"worker_pid": self.pid})
+        else:
+            return
+        self._close()
+        if self.folder:
+            await trio.to_thread.run_sync(
+                partial(shutil.rmtree, self.folder, ignore_errors=True)
+            )
+        self.buried.set()
+        self._notify()
+
+    def _close(self) -> None:
+        self._closed = True
+        for descriptor in list(self._pipes):
+            self._drop_pipe(descriptor)
+        trio.lowlevel.notify_closing(self._poll)
+        self._poll.close()
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+        for pidfd in (self._pidfd, self._first):
+            if pidfd is not None:
+                trio.lowlevel.notify_closing(pidfd)
+                os.close(pidfd)

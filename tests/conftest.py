@@ -1,0 +1,83 @@
+"""Fixtures for all tests; the guard makes every test clean up after itself."""
+
+import gc
+import os
+import tempfile
+from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+GRACE_SECONDS = 3.0
+"""How long what a test ended may take to disappear."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Peel pytest-trio's own nursery off a failure, so that it reads plainly."""
+    try:
+        return (yield)
+    except BaseExceptionGroup as group:
+        trio_test = "_trio_test_runner_wrapped" in getattr(
+            pyfuncitem.obj, "__dict__", {}
+        )
+        if trio_test and len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+
+
+def open_descriptors() -> dict[int, str]:
+    """Descriptors of this process and what they are."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found[int(entry.name)] = str(entry.readlink())
+        except OSError:  # the one that lists the folder
+            continue
+    return found
+
+
+def own_folders() -> set[Path]:
+    """What the daemon could have left in the temporary folder."""
+    return set(Path(tempfile.gettempdir()).glob("qedtrio-*"))
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """Fail a test that leaves a process, descriptor or temporary folder."""
+    me = psutil.Process()
+    children = set(me.children(recursive=True))
+    descriptors = open_descriptors()
+    folders = own_folders()
+
+    yield
+
+    left = [p for p in me.children(recursive=True) if p not in children]
+    _, alive = psutil.wait_procs(left, timeout=GRACE_SECONDS)
+    gc.collect()
+    new = {k: v for k, v in open_descriptors().items() if k not in descriptors}
+    problems = [f"process {p}" for p in alive]
+    problems += [f"descriptor {number} {what}" for number, what in new.items()]
+    problems += [f"folder {path}" for path in own_folders() - folders]
+    assert not problems, f"left behind: {problems}"
+
+
+@pytest.fixture
+async def watchdog() -> AsyncIterator[None]:
+    """Fail a test that hangs, whatever it waits for."""
+    with trio.fail_after(60):
+        yield
+
+
+@pytest.fixture
+def state_dir() -> Iterator[str]:
+    """A folder for what workers need on the host, empty again afterwards."""
+    with tempfile.TemporaryDirectory(prefix="qedtrio-test-") as folder:
+        Path(folder).chmod(0o711)
+
+        yield folder
+
+        left = os.listdir(folder)  # noqa: PTH208  # names are all the message needs
+        assert not left, f"left in the state folder: {left}"
