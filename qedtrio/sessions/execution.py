@@ -1,0 +1,253 @@
+"""One run on a worker: dispatch, deadline, interrupt, kill, and what came of it.
+
+At the deadline, and when the asking task is cancelled, the code gets a soft
+interrupt, which keeps the interpreter's state; code that does not react is
+killed with its worker. What the code did is always a result; only what we or
+the host did is an exception.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import trio
+
+from qedtrio.errors import BrokenWorkerError, WorkerError, WorkerLostError
+from qedtrio.results import RunError, RunResult, RunStatus, Truncated
+from qedtrio.workers.child.protocol import Message
+from qedtrio.workers.output import Capture
+from qedtrio.workers.worker import STATUS_SECONDS, Worker
+
+__all__ = ["Execution", "OnOutput", "Stream"]
+
+INTERRUPTS = 3
+INTERRUPT_SECONDS = 0.28
+"""Between interrupts; subprocess.run holds one back for a quarter second."""
+
+Stream = Literal["stdout", "stderr"]
+STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
+
+OnOutput = Callable[[Stream, str], None]
+"""Called with each part of the output as it arrives."""
+
+
+class _OutputExceededError(Exception):
+    """The run printed more than it may, where that kills it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Execution:
+    """One run, from its dispatch to its result.
+
+    Args:
+        worker: Leased, and idle.
+        run_id: For the result.
+        code: Python source.
+        stdin: What the code may read.
+        deadline_seconds: From dispatch.
+        limits: The session's; `output_bytes` is read here.
+        kill_on_output: Whether too much output ends the run.
+        queue_seconds: For the result.
+        on_output: Live delivery, at most `output_bytes` of each stream.
+    """
+
+    worker: Worker
+    run_id: str
+    code: str
+    stdin: str
+    deadline_seconds: float
+    limits: Mapping[str, float]
+    kill_on_output: bool
+    queue_seconds: float
+    on_output: OnOutput | None = None
+    interrupted: bool = False
+    finished: trio.Event = field(default_factory=trio.Event)
+    _captures: tuple[Capture, Capture] = field(init=False)
+    _started: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        """Make room for the output."""
+        size = int(self.limits["output_bytes"])
+        self._captures = (Capture(size), Capture(size))
+
+    async def run(self) -> RunResult:
+        """Run the code and wait for its end, at most a second past its deadline.
+
+        Cancellation interrupts the code first, so that the state survives
+        where it can; the worker is dead otherwise.
+
+        Raises:
+            WorkerLostError: The worker died by no act of the code.
+            ReleaseFailedError: A killed worker does not die.
+        """
+        self._started = trio.current_time()
+        try:
+            return await self._converse()
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True):
+                if await self._interrupt() is None:
+                    await self.worker.kill()
+            raise
+        except _OutputExceededError:
+            return await self._kill(RunStatus.OUTPUT_EXCEEDED, "OutputLimitExceeded")
+        except BrokenWorkerError:
+            # Our own side of the channel sends nothing else: the code found it.
+            return await self._kill(RunStatus.SIGNALLED, "ControlChannelBroken")
+        except WorkerLostError:
+            return await self._explain_death()
+        finally:
+            self.worker.close_pipes()
+            self.finished.set()
+
+    async def interrupt(self) -> bool:
+        """Interrupt the code from another task; whether it ended."""
+        self.interrupted = True
+        for _ in range(INTERRUPTS):
+            self.worker.interrupt()
+            with trio.move_on_after(INTERRUPT_SECONDS):
+                await self.finished.wait()
+                return True
+        return self.finished.is_set()
+
+    async def _converse(self) -> RunResult:
+        with trio.move_on_after(self.deadline_seconds):
+            await self._dispatch()
+            return self._conclude(await self._receive())
+        reply = await self._interrupt()
+        if reply is None:
+            return await self._kill(RunStatus.TIMED_OUT, "DeadlineExceeded")
+        return self._conclude(reply, timed_out=True)
+
+    async def _dispatch(self) -> None:
+        message: Message = {"op": "run", "code": self.code, "stdin": self.stdin}
+        writers = self.worker.open_pipes()
+        try:
+            await self.worker.send(message, writers)
+        finally:
+            for writer in writers:
+                os.close(writer)
+
+    async def _receive(self) -> Message:
+        reply = await self.worker.receive(self._captures, self._take_part)
+        self.worker.close_pipes(self._captures, self._deliver_part)
+        return reply
+
+    def _take_part(self, index: int, data: bytes) -> None:
+        self._deliver_part(index, data)
+        if self.kill_on_output:
+            capture = self._captures[index]
+            if capture.total_bytes > self.limits["output_bytes"]:
+                raise _OutputExceededError
+
+    def _deliver_part(self, index: int, data: bytes) -> None:
+        capture = self._captures[index]
+        # What the result will drop is not streamed either, past the limit.
+        seen = capture.total_bytes - len(data)
+        if self.on_output is None or seen >= self.limits["output_bytes"]:
+            return
+        if text := capture.decode_part(data):
+            self.on_output(STREAMS[index], text)
+
+    async def _interrupt(self) -> Message | None:
+        """Ask the code to stop; None when it does not."""
+        for _ in range(INTERRUPTS):
+            self.worker.interrupt()
+            with trio.move_on_after(INTERRUPT_SECONDS):
+                try:
+                    return await self._receive()
+                except (WorkerError, _OutputExceededError):
+                    return None
+        return None
+
+    async def _kill(self, status: RunStatus, kind: str) -> RunResult:
+        await self.worker.kill()
+        said = {
+            RunStatus.TIMED_OUT: f"no end within {self.deadline_seconds:g} s,"
+            " nor after an interrupt",
+            RunStatus.OUTPUT_EXCEEDED: "more output than the limit of"
+            f" {self.limits['output_bytes']:g} bytes",
+            RunStatus.SIGNALLED: "the code wrote to the worker's own channel",
+        }[status]
+        return self._result(
+            status,
+            error=RunError(type=kind, message=said, traceback=""),
+            signal=signal.SIGKILL if status is RunStatus.SIGNALLED else None,
+            state="lost",
+        )
+
+    async def _explain_death(self) -> RunResult:
+        """Turn the exit status of a worker that ended by itself into a result."""
+        with trio.move_on_after(2 * STATUS_SECONDS):
+            await self.worker.gone.wait()
+        self.worker.close_pipes(self._captures, self._deliver_part)
+        await self.worker.kill()  # what it left behind
+        status = self.worker.exit_status
+        if status is None:
+            raise WorkerLostError("the worker died, and nobody knows of what")
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            return self._result(RunStatus.SIGNALLED, signal=-code, state="lost")
+        return self._result(RunStatus.EXITED, exit_code=code, state="lost")
+
+    def _conclude(self, reply: Message, *, timed_out: bool = False) -> RunResult:
+        try:
+            status = RunStatus(cast("str", reply["status"]))
+            error = _read_error(reply.get("error"))
+        except (KeyError, TypeError, ValueError) as problem:
+            raise BrokenWorkerError(f"a reply without sense: {problem}") from problem
+        if timed_out:
+            status = RunStatus.TIMED_OUT
+            said = f"no end within {self.deadline_seconds:g} s"
+            trace = error.traceback if error else ""
+            error = RunError(type="DeadlineExceeded", message=said, traceback=trace)
+        elif status is RunStatus.INTERRUPTED and not self.interrupted:
+            status = RunStatus.ERROR  # the code sent itself a SIGINT
+        exited = status is RunStatus.EXITED
+        return self._result(
+            status,
+            result=_text_or_none(reply.get("result")),
+            error=error,
+            exit_code=int(_number(reply.get("exit_code"))) if exited else None,
+            state="lost" if exited else "kept",
+            cpu_seconds=_number(reply.get("cpu_seconds")),
+            peak_memory_bytes=int(_number(reply.get("peak_memory_bytes"))),
+            threads_left=int(_number(reply.get("threads_left"))),
+        )
+
+    def _result(self, status: RunStatus, **facts: object) -> RunResult:
+        out, err = self._captures
+        return RunResult(
+            run_id=self.run_id,
+            status=status,
+            stdout=out.text(),
+            stderr=err.text(),
+            truncated=Truncated(
+                stdout_bytes=out.dropped_bytes, stderr_bytes=err.dropped_bytes
+            ),
+            wall_seconds=trio.current_time() - self._started,
+            queue_seconds=self.queue_seconds,
+            **facts,  # type: ignore[arg-type]  # named and typed by our own callers
+        )
+
+
+# A reply comes from where hostile code ran: nothing in it is taken on trust.
+
+
+def _read_error(error: object) -> RunError | None:
+    if not isinstance(error, dict):
+        return None
+    return RunError(
+        type=str(error["type"]),
+        message=str(error["message"]),
+        traceback=str(error["traceback"]),
+    )
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else 0

@@ -1,0 +1,332 @@
+"""One session: the task that owns its worker, and the line of its runs.
+
+    create → task: lease a worker → open → … → close, expiry or shutdown → kill
+    run    → the asking task waits its turn, then executes on the worker
+
+The task's scope is the session's life: its deadline moves with use, and
+cancelling it is the close. Whatever ends it, its `finally` kills the worker.
+A run that lost the worker leaves none; the next run leases a fresh one.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import psutil
+import trio
+
+from qedtrio.config import Limits
+from qedtrio.errors import (
+    OverloadedError,
+    QueueTimeoutError,
+    ReleaseFailedError,
+    RequestError,
+    SessionClosedError,
+    WorkerError,
+    WorkerLostError,
+    WorkerStartError,
+)
+from qedtrio.results import RunResult
+from qedtrio.sessions.execution import Execution, OnOutput
+from qedtrio.sessions.model import RunRequest, SessionInfo, SessionOptions, SessionState
+from qedtrio.workers.pool import Pool
+from qedtrio.workers.worker import Worker
+
+__all__ = ["Session", "lease_worker", "run_deadline"]
+
+LEASE_SECONDS = 10.0
+"""A fresh worker answers its lease in far less than this."""
+
+log = logging.getLogger(__name__)
+
+
+async def lease_worker(
+    pool: Pool,
+    *,
+    wait_seconds: float,
+    limits: Mapping[str, float],
+    seed: int | None,
+    session_id: str | None,
+) -> Worker:
+    """Take a worker from the pool and bind it to a session.
+
+    Cancellation leaves no worker leased.
+
+    Raises:
+        WorkerStartError: There is none to be had; says why.
+        QueueTimeoutError: None became free in time.
+    """
+    worker = await pool.lease(wait_seconds)
+    worker.session_id = session_id
+    try:
+        with trio.fail_after(LEASE_SECONDS):
+            await worker.request({"op": "lease", "limits": dict(limits), "seed": seed})
+    except (WorkerError, trio.TooSlowError) as error:
+        await worker.kill()
+        raise WorkerStartError(f"a fresh worker took no lease: {error}") from error
+    except BaseException:
+        await worker.kill()
+        raise
+    return worker
+
+
+def run_deadline(
+    limits: Limits, effective: Mapping[str, float], asked: float | None
+) -> float:
+    """The deadline of a run in seconds from dispatch.
+
+    Raises:
+        RequestError: More was asked for than the configuration allows.
+    """
+    if asked is None:
+        return effective["deadline_seconds"]
+    if asked > limits.max_deadline_seconds:
+        raise RequestError(
+            "$.deadline_seconds",
+            f"must be at most {limits.max_deadline_seconds:g}, got {asked:g}",
+        )
+    return asked
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Session:
+    """A client's interpreter state.
+
+    Args:
+        session_id: Its name.
+        options: What it was opened with.
+        pool: Where its workers come from.
+        configured: The daemon's limits.
+        limits: Those in force here.
+    """
+
+    session_id: str
+    options: SessionOptions
+    pool: Pool
+    configured: Limits
+    limits: Mapping[str, float]
+    state: SessionState = SessionState.STARTING
+    why_closed: str = ""
+    opened: trio.Event = field(default_factory=trio.Event)
+    closed: trio.Event = field(default_factory=trio.Event)
+    failure: BaseException | None = None
+    _release_failed: bool = False
+    _scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    _turn: trio.StrictFIFOLock = field(default_factory=trio.StrictFIFOLock)
+    _worker: Worker | None = None
+    _current: Execution | None = None
+    _created: float = field(default_factory=trio.current_time)
+    _created_at: float = field(default_factory=time.time)
+    _used: float = field(default_factory=trio.current_time)
+    _runs: int = 0
+    _cpu_seconds: float = 0.0
+
+    # Life --------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """Open, stay until closed or expired, and release the worker."""
+        try:
+            with self._scope:
+                await self._start()
+                self._move_expiry()
+                await trio.sleep_forever()
+            self.why_closed = self.why_closed or "it expired"
+        finally:
+            self.why_closed = self.why_closed or "the daemon is shutting down"
+            self.state = SessionState.CLOSING
+            with trio.CancelScope(shield=True):
+                await self.release()
+
+    async def _start(self) -> None:
+        try:
+            self._worker = await self._lease()
+        except (WorkerError, QueueTimeoutError) as error:
+            self.failure = error
+            self.why_closed = "it could not start"
+            self._scope.cancel()
+            await trio.lowlevel.checkpoint()
+        self.state = SessionState.OPEN
+        self.opened.set()
+
+    async def _lease(self) -> Worker:
+        return await lease_worker(
+            self.pool,
+            wait_seconds=self.configured.queue_seconds,
+            limits=self.limits,
+            seed=self.options.seed,
+            session_id=self.session_id,
+        )
+
+    def _move_expiry(self) -> None:
+        """Set the end of the session from its age and its last use."""
+        end = self._created + self._lifetime_seconds
+        if self._current is None:
+            end = min(end, self._used + self._idle_seconds)
+        self._scope.deadline = end
+
+    @property
+    def _idle_seconds(self) -> float:
+        return self.options.idle_seconds or self.configured.idle_seconds
+
+    @property
+    def _lifetime_seconds(self) -> float:
+        return self.options.lifetime_seconds or self.configured.lifetime_seconds
+
+    def close(self, why: str) -> None:
+        """Ask for the end; `closed` tells when the worker is dead."""
+        self.why_closed = self.why_closed or why
+        self.state = SessionState.CLOSING
+        self._scope.cancel()
+
+    def is_orphan(self) -> bool:
+        """Whether it ended but its worker did not die."""
+        return self._release_failed
+
+    async def release(self) -> None:
+        """Kill the worker; on failure stay in `closing`, for another try."""
+        self._release_failed = False
+        if self._worker is not None:
+            try:
+                await self._worker.kill()
+            except ReleaseFailedError:
+                log.exception(
+                    "session not released", extra={"session": self.session_id}
+                )
+                self._release_failed = True
+                self.opened.set()
+                self.closed.set()
+                return
+        self._worker = None
+        self.state = SessionState.CLOSED
+        self.opened.set()
+        self.closed.set()
+
+    # Runs --------------------------------------------------------------------
+
+    async def run(
+        self, request: RunRequest, on_output: OnOutput | None = None
+    ) -> RunResult:
+        """Wait for a turn, in order of arrival, and run.
+
+        Raises:
+            OverloadedError: Too many wait already.
+            QueueTimeoutError: No turn in time.
+            SessionClosedError: The session ended first.
+            WorkerLostError: The state is gone by no act of the code.
+            WorkerStartError: The lost worker could not be replaced.
+        """
+        deadline = run_deadline(self.configured, self.limits, request.deadline_seconds)
+        arrived = trio.current_time()
+        await self._take_turn()
+        try:
+            worker = await self._ready_worker()
+            self._current = Execution(
+                worker=worker,
+                run_id=request.run_id or uuid.uuid4().hex,
+                code=request.code,
+                stdin=request.stdin,
+                deadline_seconds=deadline,
+                limits=self.limits,
+                kill_on_output=self.configured.output_policy == "kill",
+                queue_seconds=trio.current_time() - arrived,
+                on_output=on_output,
+            )
+            self._move_expiry()
+            result = await self._execute(self._current)
+        finally:
+            self._current = None
+            self._used = trio.current_time()
+            self._move_expiry()
+            self._turn.release()
+        self._runs += 1
+        self._cpu_seconds += result.cpu_seconds
+        return result
+
+    async def _take_turn(self) -> None:
+        waiting = self._turn.statistics().tasks_waiting
+        if waiting >= self.configured.waiting_runs:
+            raise OverloadedError(f"{waiting} runs wait in this session")
+        with trio.move_on_after(self.configured.queue_seconds) as scope:
+            await self._turn.acquire()
+        if scope.cancelled_caught:
+            raise QueueTimeoutError(self.configured.queue_seconds)
+
+    async def _ready_worker(self) -> Worker:
+        self._refuse_closed()
+        worker = self._worker
+        if worker is None:
+            worker = self._worker = await self._lease()
+        elif worker.gone.is_set():
+            # Between runs, so no result told of it: say so, once.
+            await self._drop_worker()
+            raise WorkerLostError("the worker died between runs; its state is gone")
+        return worker
+
+    async def _execute(self, execution: Execution) -> RunResult:
+        try:
+            result = await execution.run()
+        except WorkerLostError:
+            self._refuse_closed()  # the close killed it
+            raise
+        finally:
+            if execution.worker.gone.is_set():
+                self._worker = None
+        if result.state == "lost":
+            self._refuse_closed()
+            await self._drop_worker()
+        return result
+
+    async def _drop_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.kill()
+
+    def _refuse_closed(self) -> None:
+        if self.state is not SessionState.OPEN:
+            raise SessionClosedError(self.session_id, self.why_closed)
+
+    async def interrupt(self) -> bool:
+        """Interrupt the current run and wait until it ended, if it lets us.
+
+        Returns:
+            Whether a run was interrupted; False too when it does not react,
+            in which case its deadline will end it.
+        """
+        execution = self._current
+        if execution is None:
+            return False
+        return await execution.interrupt()
+
+    # Observation -------------------------------------------------------------
+
+    def info(self, tier: str) -> SessionInfo:
+        """Describe the session to its client."""
+        now = trio.current_time()
+        idle = 0.0 if self._current is not None else now - self._used
+        end = min(
+            self._created + self._lifetime_seconds, self._used + self._idle_seconds
+        )
+        return SessionInfo(
+            session_id=self.session_id,
+            state=self.state,
+            pool=self.pool.profile.name,
+            tier=tier,
+            created_at=self._created_at,
+            expires_at=time.time() + max(0.0, end - now),
+            limits=dict(self.limits),
+            runs=self._runs,
+            memory_bytes=_resident_bytes(self._worker),
+            cpu_seconds=self._cpu_seconds,
+            idle_seconds=idle,
+        )
+
+
+def _resident_bytes(worker: Worker | None) -> int:
+    if worker is None:
+        return 0
+    try:
+        return int(psutil.Process(worker.pid).memory_info().rss)
+    except psutil.Error:
+        return 0
