@@ -280,6 +280,11 @@ class Sessions:
             if not self._active:
                 self._idle.set()
 
+    def pool_of(self, session_id: str) -> str:
+        """Name of a session's pool, "" when it is not open."""
+        session = self._sessions.get(session_id)
+        return session.pool.profile.name if session else ""
+
     # Shutdown ----------------------------------------------------------------
 
     def start_draining(self) -> None:

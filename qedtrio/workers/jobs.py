@@ -14,16 +14,16 @@ __all__ = ["JobWorker", "JobWorkers"]
 LEASE_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
 class JobWorker:
-    """One worker, bound to its function."""
+    """One worker, bound to its function.
 
-    _worker: Worker
+    Attributes:
+        pid: Host process id.
+    """
 
-    @property
-    def pid(self) -> int:
-        """Host process id."""
-        return self._worker.pid
+    def __init__(self, worker: Worker) -> None:
+        self.pid = worker.pid
+        self._worker = worker
 
     async def call(self, job: Mapping[str, object]) -> Mapping[str, object]:
         """Call the function with `job` and wait for what it returns.

@@ -1,6 +1,6 @@
 """Pools of every tier that this host reaches, on both engines."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -31,12 +31,12 @@ def host_tier() -> Tier:
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
-def kind(request: pytest.FixtureRequest, host_tier: Tier) -> Iterator[tuple[Tier, str]]:
+def kind(request: pytest.FixtureRequest, host_tier: Tier) -> tuple[Tier, str]:
     """One tier and one engine."""
     tier, engine = request.param
     if not host_tier.reaches(tier):
         pytest.skip(f"this host reaches tier {host_tier} only")
-    yield tier, engine
+    return tier, engine
 
 
 @asynccontextmanager

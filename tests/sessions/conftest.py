@@ -1,0 +1,54 @@
+"""Sessions on one real pool of this host's best tier."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+
+from qedtrio.config import Limits
+from qedtrio.sandbox.tiers import Tier
+from qedtrio.sessions.registry import Sessions
+from qedtrio.workers.pool import Pool
+from tests.workers.conftest import host_tier, plain_profile
+
+__all__ = ["host_tier", "open_sessions"]
+
+LIMITS = Limits(deadline_seconds=10.0, queue_seconds=10.0)
+
+
+@asynccontextmanager
+async def open_sessions(
+    tier: Tier, state_dir: str, **changes: float | str
+) -> AsyncIterator[tuple[Sessions, Pool]]:
+    """Run sessions, and their pool, for the length of the block."""
+    limits = replace(LIMITS, **changes)  # type: ignore[arg-type]  # the test names them
+    pool = Pool(
+        plain_profile(tier), ready_workers=1, max_workers=64, state_dir=state_dir
+    )
+    sessions = Sessions({"plain": pool}, "plain", limits)
+    async with trio.open_nursery() as workers:
+        workers.start_soon(pool.run)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(sessions.run_forever)
+            yield sessions, pool
+            nursery.cancel_scope.cancel()
+        workers.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def sessions(host_tier: Tier, state_dir: str) -> AsyncIterator[Sessions]:
+    """Sessions with the limits of most tests."""
+    async with open_sessions(host_tier, state_dir) as (sessions, _):
+        yield sessions
+
+
+@pytest.fixture
+async def session(sessions: Sessions) -> str:
+    """The id of one open session."""
+    from qedtrio.sessions.model import SessionOptions
+
+    with trio.fail_after(20):
+        info, _ = await sessions.create("s", SessionOptions(seed=7))
+    return info.session_id
