@@ -11,11 +11,8 @@ from qedtrio.api.metrics import Metrics
 from qedtrio.api.services import OnOutput, Services
 from qedtrio.api.status import (
     DaemonStatus,
-    PoolStatus,
     Readiness,
-    SessionsStatus,
     VerifyStatus,
-    WorkerStatus,
 )
 from qedtrio.config import Config
 from qedtrio.errors import (
@@ -30,7 +27,9 @@ from qedtrio.sessions.model import (
     SessionOptions,
     SessionState,
 )
+from qedtrio.sessions.registry import SessionStatistics
 from qedtrio.verify.model import VerifyItem
+from qedtrio.workers.pool import PoolState, PoolStatistics, WorkerStatistics
 
 RunCode = Callable[[RunRequest, OnOutput | None], Awaitable[RunResult]]
 
@@ -178,17 +177,18 @@ class FakeVerifier:
 
 def fake_status() -> DaemonStatus:
     """A daemon with one session."""
-    worker = WorkerStatus(
+    worker = WorkerStatistics(
         pid=1, state="busy", session_id="a", age_seconds=1.5, memory_bytes=4096
     )
-    pool = PoolStatus(
-        state="ready",
+    pool = PoolStatistics(
+        state=PoolState.RUNNING,
         engine="fork",
         ready=2,
         busy=1,
         starting=0,
         restarts=3,
         queue=4,
+        failure="",
         workers=(worker,),
     )
     return DaemonStatus(
@@ -196,7 +196,7 @@ def fake_status() -> DaemonStatus:
         tier="A",
         uptime_seconds=5.0,
         draining=False,
-        sessions=SessionsStatus(live=1, starting=0, closing=0, orphans=0),
+        sessions=SessionStatistics(live=1, starting=0, closing=0, orphans=0, runs=5),
         verify=VerifyStatus(queue=0, cache_hits=6, cache_misses=7),
         pools={"science": pool},
     )

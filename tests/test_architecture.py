@@ -21,9 +21,10 @@ RANK = {
     "verify": 5,
     "environment": 6,
     "api": 7,
+    "report": 8,
     "systemd": 8,
-    "daemon": 8,
-    "cli": 9,
+    "daemon": 9,
+    "cli": 10,
 }
 """A module imports only modules of a lower rank, or of its own package."""
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from qedtrio.sessions.registry import SessionStatistics
+from qedtrio.workers.pool import PoolStatistics
+
 __all__ = [
     "DaemonStatus",
-    "PoolStatus",
     "Readiness",
-    "SessionsStatus",
     "VerifyStatus",
-    "WorkerStatus",
 ]
 
 
@@ -25,60 +25,6 @@ class Readiness:
     ready: bool
     reasons: tuple[str, ...]
     tier: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStatus:
-    """One worker.
-
-    Attributes:
-        session_id: The session that holds it, None while it is unleased.
-        age_seconds: Since it was started.
-        memory_bytes: Its resident size.
-    """
-
-    pid: int
-    state: str
-    session_id: str | None
-    age_seconds: float
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolStatus:
-    """One pool.
-
-    Attributes:
-        ready: Idle workers.
-        busy: Workers that a session or an item holds.
-        starting: Workers on their way.
-        restarts: Of its fork server or, without one, of its workers, that
-            nobody asked for.
-        queue: Requests waiting for a worker.
-    """
-
-    state: str
-    engine: str
-    ready: int
-    busy: int
-    starting: int
-    restarts: int
-    queue: int
-    workers: tuple[WorkerStatus, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionsStatus:
-    """Sessions by where they stand.
-
-    Attributes:
-        orphans: Sessions whose worker could not be confirmed dead yet.
-    """
-
-    live: int
-    starting: int
-    closing: int
-    orphans: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +52,6 @@ class DaemonStatus:
     tier: str
     uptime_seconds: float
     draining: bool
-    sessions: SessionsStatus
+    sessions: SessionStatistics
     verify: VerifyStatus
-    pools: Mapping[str, PoolStatus] = field(default_factory=dict)
+    pools: Mapping[str, PoolStatistics] = field(default_factory=dict)

@@ -1,0 +1,277 @@
+"""The daemon: one nesting of nurseries, which is the order of its shutdown.
+
+    pools ⊃ sessions and verification ⊃ HTTP listeners
+
+Each nursery ends after the ones inside it. A drain stops admission, lets
+active runs finish for a while, answers the rest as retryable, and then leaves
+the nesting from the inside out: listeners, sessions, workers.
+"""
+
+import logging
+import os
+import resource
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from qedtrio.api.app import build_front
+from qedtrio.api.metrics import Metrics
+from qedtrio.api.server import serve_listener
+from qedtrio.api.services import Services
+from qedtrio.api.sockets import address_of, open_socket
+from qedtrio.config import Config
+from qedtrio.errors import ConfigError
+from qedtrio.report import Reporter
+from qedtrio.sandbox.tiers import Tier
+from qedtrio.sessions.registry import Sessions
+from qedtrio.verify.service import Verifier
+from qedtrio.workers.jobs import JobWorkers
+from qedtrio.workers.pool import Pool
+from qedtrio.workers.probe import HostReport, birth_limits, probe_host
+from qedtrio.workers.profile import JOB_ENTRY, Profile, session_profile
+
+__all__ = ["Daemon", "Urls", "run_daemon", "serve_forever"]
+
+VERIFY_POOL = "verify"
+VERIFY_MODULE = "qedtrio.verify.compare"
+GRACE_SECONDS = 2.0
+"""After a drain, responses on their way to clients may take this long."""
+
+Urls = tuple[tuple[str, str], ...]
+"""API name and URL of each listener, in the order of the configuration."""
+
+log = logging.getLogger(__name__)
+
+
+async def run_daemon(
+    config: Config,
+    *,
+    stop: trio.Event | None = None,
+    bench_echo: bool = False,
+    task_status: trio.TaskStatus[Urls] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run the daemon until `stop` is set and it has drained.
+
+    Cancellation ends it without a drain. Either way every process that it
+    started is dead, and its folder removed, when this returns.
+
+    Args:
+        config: What to run.
+        stop: Set to drain and return; None to run until cancelled.
+        bench_echo: Whether to serve the route that only benchmarks need.
+        task_status: Told the listeners' URLs once every pool runs or failed.
+
+    Raises:
+        ConfigError: The host does not reach the configured tier, or an
+            address cannot be listened at.
+    """
+    raise_descriptor_limit()
+    host = await probe_host(config.daemon.sandbox_uid)
+    require_tier(config, host)
+    async with _open_state_dir(config) as state_dir:
+        daemon = Daemon(config, host.tier, state_dir)
+        stopped = trio.Event() if stop is None else stop
+        await daemon.run(stopped, bench_echo, task_status)
+
+
+async def serve_forever(
+    config: Config, on_ready: Callable[[Urls], None], *, bench_echo: bool = False
+) -> None:
+    """Run the daemon until SIGTERM or SIGINT; a second one skips the drain.
+
+    Args:
+        config: What to run.
+        on_ready: Told the listeners' URLs.
+        bench_echo: Whether to serve the route that only benchmarks need.
+    """
+    stop = trio.Event()
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                async for number in signals:
+                    log.info("signal received", extra={"signal": number})
+                    if stop.is_set():
+                        nursery.cancel_scope.cancel()
+                    stop.set()
+
+            nursery.start_soon(watch)
+            run = partial(run_daemon, config, stop=stop, bench_echo=bench_echo)
+            on_ready(await nursery.start(_then_cancel, run, nursery.cancel_scope))
+
+
+async def _then_cancel(
+    run: Callable[..., Awaitable[None]],
+    scope: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[Urls],
+) -> None:
+    await run(task_status=task_status)
+    scope.cancel()
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many descriptors as the host lets us: a session takes five."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def require_tier(config: Config, host: HostReport) -> None:
+    """Refuse a host below `daemon.minimum_tier`, naming the remedy."""
+    minimum = Tier(config.daemon.minimum_tier)
+    if host.tier.reaches(minimum):
+        return
+    remedies = "; ".join(f.remedy for f in host.findings if not f.ok)
+    raise ConfigError(
+        "daemon.minimum_tier",
+        f"{minimum} is wanted, this host reaches {host.tier}; {remedies}",
+    )
+
+
+@asynccontextmanager
+async def _open_state_dir(config: Config) -> AsyncIterator[str]:
+    parent = config.daemon.state_dir or None
+    try:
+        folder = tempfile.mkdtemp(prefix="qedtrio-", dir=parent)
+        os.chmod(folder, 0o711)  # noqa: PTH101, S103  # workers may be another user
+    except OSError as error:
+        raise ConfigError("daemon.state_dir", str(error)) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(Path(folder), ignore_errors=True)
+
+
+class Daemon:
+    """Everything that lives as long as the process.
+
+    Args:
+        config: What to run.
+        tier: Isolation tier of its workers.
+        state_dir: Existing folder of its own.
+    """
+
+    def __init__(self, config: Config, tier: Tier, state_dir: str) -> None:
+        self._config = config
+        self._tier = tier
+        self._state_dir = state_dir
+        self._draining = False
+        self._pools = {
+            profile.name: Pool(
+                profile,
+                ready_workers=ready,
+                max_workers=most,
+                state_dir=state_dir,
+            )
+            for profile, ready, most in self._profiles()
+        }
+        self._sessions = Sessions(
+            {name: self._pools[name] for name in config.pools},
+            config.default_pool,
+            config.limits,
+        )
+        self._verifier = Verifier(
+            config.verify,
+            JobWorkers(
+                pool=self._pools[VERIFY_POOL],
+                function=f"{VERIFY_MODULE}:judge",
+                limits={},
+            ),
+        )
+        self._reporter = Reporter(
+            tier=tier,
+            pools=self._pools,
+            sessions=self._sessions,
+            verifier=self._verifier,
+            is_draining=lambda: self._draining,
+        )
+
+    def _profiles(self) -> Iterator[tuple[Profile, int, int]]:
+        """Each pool's profile, ready workers and most workers."""
+        config = self._config
+        uid, limits = config.daemon.sandbox_uid, birth_limits(config.limits)
+        for name, pool in config.pools.items():
+            profile = session_profile(
+                name, pool, tier=self._tier, uid=uid, limits=limits
+            )
+            yield profile, pool.ready_workers, pool.max_workers
+        verify = Profile(
+            name=VERIFY_POOL,
+            preload=(VERIFY_MODULE,),
+            entry=JOB_ENTRY,
+            warm_up=f"{VERIFY_MODULE}:warm_up",
+            tier=self._tier,
+            uid=uid,
+            limits=limits | {"memory_bytes": config.verify.memory_bytes},
+        )
+        # One spare, so that a killed worker is replaced by one that is ready.
+        yield verify, 1, 2 * config.verify.workers + 1
+
+    async def run(
+        self, stop: trio.Event, bench_echo: bool, task_status: trio.TaskStatus[Urls]
+    ) -> None:
+        """Live until `stop` is set, then drain."""
+        async with trio.open_nursery() as pools:
+            for pool in self._pools.values():
+                pools.start_soon(pool.run)
+            async with trio.open_nursery() as domain:
+                await domain.start(self._sessions.run_forever)
+                await domain.start(self._verifier.run)
+                await self._serve(stop, bench_echo, task_status)
+                domain.cancel_scope.cancel()
+            pools.cancel_scope.cancel()
+
+    async def _serve(
+        self, stop: trio.Event, bench_echo: bool, task_status: trio.TaskStatus[Urls]
+    ) -> None:
+        front = build_front(self._services(bench_echo))
+        closing = trio.Event()
+        async with AsyncExitStack() as sockets, trio.open_nursery() as listeners:
+            urls = []
+            for number, listen in enumerate(self._config.listen):
+                if listen.api != "native":
+                    raise ConfigError(f"listen[{number}].api", "must be native")
+                sock = await sockets.enter_async_context(
+                    open_socket(listen.address, os.environ)
+                )
+                await listeners.start(
+                    partial(
+                        serve_listener,
+                        front,
+                        sock,
+                        self._config.http,
+                        shutdown=closing,
+                        grace_seconds=GRACE_SECONDS,
+                    )
+                )
+                urls.append((listen.api, address_of(sock)))
+            for pool in self._pools.values():
+                await pool.wait_settled()
+            task_status.started(tuple(urls))
+            await stop.wait()
+            await self._drain()
+            closing.set()
+
+    async def _drain(self) -> None:
+        log.info("draining", extra={"seconds": self._config.daemon.drain_seconds})
+        self._draining = True
+        await self._sessions.drain(self._config.daemon.drain_seconds)
+
+    def _services(self, bench_echo: bool) -> Services:
+        return Services(
+            config=self._config,
+            sessions=self._sessions,
+            verifier=self._verifier,
+            readiness=self._reporter.readiness,
+            status=self._reporter.status,
+            metrics=Metrics(self._reporter.status),
+            draining=lambda: self._draining,
+            pool_of=self._sessions.pool_of,
+            bench_echo=bench_echo,
+        )
