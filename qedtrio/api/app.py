@@ -10,7 +10,7 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from quart import Response, request
+from quart import Response, has_request_context, request, websocket
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
@@ -81,7 +81,7 @@ async def _refuse(error: HTTPException) -> Response:  # noqa: ASYNC124  # as all
         headers = (("Allow", ", ".join(sorted(error.valid_methods or ()))),)
     codes = {HTTPStatus.NOT_FOUND: "route_not_found"}
     code = codes.get(status, status.name.lower())
-    detail = f"{request.method} is not answered here"
+    detail = "the method is not answered here"
     if status == HTTPStatus.NOT_FOUND:
         detail = "no such route; GET /docs lists them"
     refusal = HttpError(status, code, detail, headers=headers)
@@ -95,7 +95,8 @@ async def _fail(error: Exception) -> Response:  # noqa: ASYNC124  # as all handl
 
 def _request_id() -> str:
     """The current request's id, as the front settled it."""
-    return str(request.scope["state"].get(REQUEST_ID, ""))
+    scope = request.scope if has_request_context() else websocket.scope
+    return str(scope["state"].get(REQUEST_ID, ""))
 
 
 def _response(reply: Reply) -> Response:

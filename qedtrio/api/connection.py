@@ -228,8 +228,9 @@ class Connection:
         limit = DRAIN_IDLE_SECONDS if self.is_draining else LINGER_SECONDS
         self._life.deadline = trio.current_time() + limit
         gone = (trio.BrokenResourceError, trio.ClosedResourceError)
-        with suppress(*gone, trio.BusyResourceError):
-            await self._stream.send_eof()
+        async with self._send_lock:  # what is being sent must be out first
+            with suppress(*gone):
+                await self._stream.send_eof()
         await self._protocol.handle(Closed())
 
 

@@ -9,7 +9,7 @@ client that goes away cancels the task this runs in (`exchange`), so neither
 side watches for it.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import trio
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ASGISendCallable,
         HTTPScope,
         Scope,
+        WebsocketScope,
     )
 
 __all__ = ["REQUEST_ID", "Front"]
@@ -63,11 +64,12 @@ class Front:
         self, scope: "Scope", receive: "ASGIReceiveCallable", send: "ASGISendCallable"
     ) -> None:
         """Serve one request, or hand a WebSocket on."""
-        if scope["type"] != "http":
-            await self._fallback(scope, receive, send)
-            return
+        assert scope["type"] != "lifespan", "the server speaks no lifespan"
         headers = Headers.of(scope["headers"])
         response = Response(send, self._ids.of(headers))
+        if scope["type"] == "websocket":
+            await self._fallback(_identified(scope, response), receive, response.send)
+            return
         started = trio.current_time()
         label = "unread"
         try:
@@ -122,11 +124,19 @@ class Front:
         self, scope: "HTTPScope", path: bytes, body: bytes, response: Response
     ) -> None:
         """Let the Quart application answer."""
-        inner = scope.copy()
+        inner = _identified(scope, response)
         inner["raw_path"] = path
         if not scope["path"].startswith("/"):
             inner["path"] = urlsplit(scope["path"]).path or "/"
-        inner["state"] = ConnectionState(
-            {**scope["state"], REQUEST_ID: response.request_id}
-        )
         await self._fallback(inner, Replay(body), response.send)
+
+
+S = TypeVar("S", "HTTPScope", "WebsocketScope")
+
+
+def _identified(scope: S, response: Response) -> S:
+    """A copy of `scope` under which the application finds the request's id."""
+    inner = scope.copy()
+    state = {**scope["state"], REQUEST_ID: response.request_id}
+    inner["state"] = ConnectionState(state)
+    return inner

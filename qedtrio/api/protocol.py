@@ -13,7 +13,9 @@ import h11
 import trio
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event
-from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.protocol.events import EndBody
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
@@ -92,6 +94,28 @@ class Applications:
         self._nursery.start_soon(func, *args)
 
 
+class Parser(h11.Connection):
+    """Overlooks what follows a last request.
+
+    Some clients send a stray line end after a body, others pipeline after
+    `Connection: close`. Neither spoils the request that came before.
+    """
+
+    @property
+    def _is_read_out(self) -> bool:
+        """Whether the client's last request has arrived whole."""
+        return self.their_state is h11.MUST_CLOSE
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes, unless nothing more is due."""
+        if not self._is_read_out:
+            super().receive_data(data)
+
+    def next_event(self) -> "h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]":
+        """Next event of a request that counts."""
+        return h11.NEED_DATA if self._is_read_out else super().next_event()
+
+
 class Http1(H11Protocol):
     """Hypercorn's HTTP/1.1, which never turns into HTTP/2.
 
@@ -119,6 +143,9 @@ class Http1(H11Protocol):
             send,
         )
         self.can_read = pause
+        self.connection = Parser(
+            h11.SERVER, max_incomplete_event_size=environment.http.header_bytes
+        )
         self._request_ids = environment.request_ids
 
     async def _check_protocol(self, event: h11.Request) -> None:
@@ -130,6 +157,16 @@ class Http1(H11Protocol):
             await super()._create_stream(request)
         else:
             await self._send_error_response(505)
+            await self.send(Closed())
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Send a part of a response; a refused upgrade ends the connection.
+
+        Hypercorn forgets that: its client could hold the socket for ever.
+        """
+        await super().stream_send(event)
+        is_websocket = isinstance(self.connection, H11WSConnection)
+        if is_websocket and isinstance(event, EndBody):
             await self.send(Closed())
 
     async def _send_error_response(self, status_code: int) -> None:

@@ -27,9 +27,11 @@ class Response:
 
     async def send(self, message: "ASGISendEvent") -> None:
         """Forward a message of the application, stamping its first."""
+        stamp = (b"x-request-id", self.request_id.encode())
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            stamp = (b"x-request-id", self.request_id.encode())
+            message["headers"] = [*message["headers"], stamp]
+        elif message["type"] == "websocket.http.response.start":
             message["headers"] = [*message["headers"], stamp]
         await self._send(message)
 

@@ -45,7 +45,7 @@ async def serve_listener(  # noqa: ASYNC114, ASYNC128  # hands its task_status o
     *,
     shutdown: trio.Event,
     grace_seconds: float,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    task_status: "trio.TaskStatus[Server]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` on `sock` until `shutdown`; survive everything before.
 
@@ -58,7 +58,7 @@ async def serve_listener(  # noqa: ASYNC114, ASYNC128  # hands its task_status o
         http: Limits of each connection.
         shutdown: Set to end gracefully.
         grace_seconds: After `shutdown`, what is left is cut off.
-        task_status: Started once connections are accepted.
+        task_status: Started with the server once connections are accepted.
     """
     server = Server(app, http)
     failures = 0
@@ -90,13 +90,14 @@ class Server:
         self._http = http
         self._app = app
         self.connections: set[Connection] = set()
+        self._changed = trio.Event()
 
     async def serve(
         self,
         sock: socket.socket,
         shutdown: trio.Event,
         grace_seconds: float,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        task_status: "trio.TaskStatus[Server]" = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Accept on a duplicate of `sock` until `shutdown`, then drain.
 
@@ -115,7 +116,7 @@ class Server:
                         handler_nursery=serving,
                     )
                 )
-                task_status.started()
+                task_status.started(self)
                 await shutdown.wait()
                 accepting.cancel_scope.cancel()
             serving.cancel_scope.deadline = trio.current_time() + grace_seconds
@@ -143,10 +144,22 @@ class Server:
         connection = Connection(stream, environment)
         connection.is_draining = environment.context.terminated.is_set()
         self.connections.add(connection)
+        self._note_change()
         try:
             await connection.run()
         finally:
             self.connections.discard(connection)
+            self._note_change()
+
+    async def wait_connections(self, count: int) -> None:
+        """Wait until exactly `count` connections are being served."""
+        while len(self.connections) != count:
+            await self._changed.wait()
+
+    def _note_change(self) -> None:
+        """Wake who waits for a number of connections."""
+        self._changed.set()
+        self._changed = trio.Event()
 
 
 def hypercorn_config(http: HttpConfig) -> Config:

@@ -11,7 +11,7 @@ import trio
 from hypercorn.typing import ASGIFramework
 
 from qedtrio.api.app import build_front
-from qedtrio.api.server import serve_listener
+from qedtrio.api.server import Server, serve_listener
 from qedtrio.api.sockets import open_socket
 from qedtrio.config import HttpConfig
 from tests.fakes import FakeDaemon
@@ -23,6 +23,7 @@ class Served:
 
     sock: socket.socket
     daemon: FakeDaemon
+    server: Server
     shutdown: trio.Event
     ended: trio.Event
 
@@ -76,23 +77,23 @@ async def open_server(
             open_socket("127.0.0.1:0", {}) as sock,
             trio.open_nursery() as nursery,
         ):
-            served = Served(sock, daemon, trio.Event(), trio.Event())
+            shutdown, ended = trio.Event(), trio.Event()
 
             async def serve(  # noqa: ASYNC128  # hands it on
-                task_status: trio.TaskStatus[None],
+                task_status: trio.TaskStatus[Server],
             ) -> None:
                 await serve_listener(
                     app or build_front(daemon.services()),
                     sock,
                     limits,
-                    shutdown=served.shutdown,
+                    shutdown=shutdown,
                     grace_seconds=grace_seconds,
                     task_status=task_status,
                 )
-                served.ended.set()
+                ended.set()
 
-            await nursery.start(serve)
-            yield served
+            server = await nursery.start(serve)
+            yield Served(sock, daemon, server, shutdown, ended)
             nursery.cancel_scope.cancel()
 
 
