@@ -1,0 +1,42 @@
+"""`qedtrio serve`: the daemon in the foreground."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import click
+
+from qedtrio.cli.entry import run_async
+from qedtrio.cli.logs import configure_logging
+from qedtrio.cli.options import config_option, listen_option, read_config
+from qedtrio.daemon import serve_forever  # type: ignore[import-not-found]
+
+__all__ = ["command"]
+
+
+@click.command()
+@config_option
+@listen_option
+@click.option(
+    "--bench-echo",
+    is_flag=True,
+    hidden=True,
+    help="Also answer POST /v1/bench/echo, the floor that `qedtrio bench` needs.",
+)
+def command(
+    config_path: Path | None, listen: tuple[str, ...], bench_echo: bool
+) -> None:
+    """Run the daemon until SIGTERM or SIGINT.
+
+    Prints one line per listener on stdout when it is ready, and nothing else
+    there; logs go to stderr.
+    """
+    config, _ = read_config(config_path, listen)
+    configure_logging(config.log)
+    run_async(partial(serve_forever, bench_echo=bench_echo), config, announce)
+
+
+def announce(urls: Mapping[str, str]) -> None:
+    """Print the ready lines, each as soon as it is complete."""
+    for api, url in urls.items():
+        print(f"ready {api} {url}", flush=True)
