@@ -12,7 +12,7 @@ from rich.table import Table
 
 from qedtrio.cli.entry import run_async
 from qedtrio.cli.options import config_option, read_config
-from qedtrio.workers.probe import probe_host  # type: ignore[import-not-found]
+from qedtrio.workers.probe import probe_host
 
 __all__ = ["command"]
 

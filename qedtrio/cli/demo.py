@@ -13,7 +13,7 @@ from qedtrio.cli.logs import configure_logging
 from qedtrio.cli.play import Outcome, play_all
 from qedtrio.cli.scoreboard import choose, print_outcomes
 from qedtrio.config import Config, ListenConfig, LogConfig
-from qedtrio.daemon import run_daemon  # type: ignore[import-not-found]
+from qedtrio.daemon import run_daemon
 from qedtrio.environment.problems import Problem, bundled_problems
 
 __all__ = ["command"]
@@ -44,7 +44,7 @@ async def demonstrate(console: Console) -> int:
     config = Config(listen=(ListenConfig(address="127.0.0.1:0"),))
     async with trio.open_nursery() as nursery:
         with console.status("starting the daemon"), trio.fail_after(START_SECONDS):
-            urls: dict[str, str] = await nursery.start(run_daemon, config)
+            urls = dict(await nursery.start(run_daemon, config))
         outcomes = await play_visibly(urls["native"], playable, console)
         nursery.cancel_scope.cancel()
     print_outcomes(outcomes, skipped, console)

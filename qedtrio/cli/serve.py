@@ -1,6 +1,5 @@
 """`qedtrio serve`: the daemon in the foreground."""
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import click
 from qedtrio.cli.entry import run_async
 from qedtrio.cli.logs import configure_logging
 from qedtrio.cli.options import config_option, listen_option, read_config
-from qedtrio.daemon import serve_forever  # type: ignore[import-not-found]
+from qedtrio.daemon import Urls, serve_forever
 
 __all__ = ["command"]
 
@@ -36,7 +35,7 @@ def command(
     run_async(partial(serve_forever, bench_echo=bench_echo), config, announce)
 
 
-def announce(urls: Mapping[str, str]) -> None:
+def announce(urls: Urls) -> None:
     """Print the ready lines, each as soon as it is complete."""
-    for api, url in urls.items():
+    for api, url in urls:
         print(f"ready {api} {url}", flush=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from qedtrio.cli.bench.pinger import open_worker_pinger
 from qedtrio.cli.bench.report import print_report, report_json
 from qedtrio.cli.bench.suite import NAMES, Plan, run_suite
 from qedtrio.cli.entry import run_async
@@ -75,6 +76,7 @@ def command(
         clients=clients,
         scenarios=scenarios or NAMES,
         sessions=sessions,
+        open_pinger=open_worker_pinger,
     )
     progress = Console(stderr=True)
     report = run_async(
