@@ -42,15 +42,14 @@ def print_outcomes(
     console: Console,
 ) -> None:
     """Print the table, what surprised, and the summary."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(box=SIMPLE_HEAD)
     table.add_column("problem", no_wrap=True)
     table.add_column("runs", min_width=len("memory_exceeded"))
     table.add_column("answer", overflow="fold")
     table.add_column("verdict", no_wrap=True)
     table.add_column("seconds", justify="right")
-    table.add_column("scripted", no_wrap=True)
     for outcome in outcomes:
-        table.add_row(*describe(outcome))
+        table.add_row(*describe(outcome), style="red" if outcome.surprises else "")
     console.print(table)
     for outcome in outcomes:
         for surprise in outcome.surprises:
@@ -74,7 +73,6 @@ def describe(outcome: Outcome) -> list[str]:
         escape(answer),
         status,
         f"{outcome.seconds:.2f}",
-        "[red]no[/]" if outcome.surprises else "yes",
     ]
 
 

@@ -1,7 +1,7 @@
 """`qedtrio bench`: figures for a daemon, beside the floors below it.
 
 Read `scenarios` for what is repeated, `load` for how, `floors` for what it is
-compared with, `crowd` for many sessions at once, and `suite` for the order.
+compared with, `memory` and `shutdown` for many sessions, `suite` for the order.
 """
 
 from pathlib import Path

@@ -5,9 +5,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from qedtrio.cli.bench.crowd import Crowd, IdleCost
 from qedtrio.cli.bench.machine import Machine
 from qedtrio.cli.bench.measure import Measurement
+from qedtrio.cli.bench.memory import IdleCost
+from qedtrio.cli.bench.shutdown import Crowd
 from qedtrio.cli.bench.suite import Report
 
 __all__ = ["print_report", "report_json"]
@@ -24,7 +25,7 @@ def print_report(report: Report, console: Console) -> None:
     """Print the machine, the table, the crowd, and all that went wrong."""
     console.print(describe(report.machine), markup=False, highlight=False)
     title = f"measured on {report.target}; latency in milliseconds"
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(title=title, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("scenario", no_wrap=True)
     for name in ("clients", "done", "errors", "p50", "p90", "p99", "per s"):
         table.add_column(name, justify="right")

@@ -8,18 +8,14 @@ from typing import TypeVar
 
 import trio
 
-from qedtrio.cli.bench.crowd import (
-    Crowd,
-    IdleCost,
-    measure_crowd,
-    measure_idle_sessions,
-)
 from qedtrio.cli.bench.daemon import SERVE, Daemon, open_daemon
 from qedtrio.cli.bench.floors import Pinger, measure_fork, measure_worker_round_trip
 from qedtrio.cli.bench.load import apply_load
 from qedtrio.cli.bench.machine import Machine, describe_machine
 from qedtrio.cli.bench.measure import Measurement, with_ratios
+from qedtrio.cli.bench.memory import IdleCost, measure_idle_sessions
 from qedtrio.cli.bench.scenarios import ECHO, SCENARIOS, Scenario
+from qedtrio.cli.bench.shutdown import Crowd, measure_crowd
 from qedtrio.cli.calls import RefusedError
 from qedtrio.cli.entry import first_leaf
 from qedtrio.cli.http import TransportError

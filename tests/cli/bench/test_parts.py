@@ -12,9 +12,10 @@ import click
 import pytest
 import trio
 
-from qedtrio.cli.bench.crowd import end_and_wait, private_bytes
 from qedtrio.cli.bench.daemon import Daemon, kill_group, open_daemon
 from qedtrio.cli.bench.floors import measure_fork, measure_worker_round_trip
+from qedtrio.cli.bench.memory import private_bytes
+from qedtrio.cli.bench.shutdown import end_and_wait
 from qedtrio.cli.calls import RefusedError
 
 READY = "print('ready native http://127.0.0.1:1', flush=True);"
@@ -150,7 +151,7 @@ async def test_a_survivor_is_counted_and_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker that outlives its daemon is a finding, and then it is ended."""
-    monkeypatch.setattr("qedtrio.cli.bench.crowd.DEATH_SECONDS", 0.3)
+    monkeypatch.setattr("qedtrio.cli.bench.shutdown.DEATH_SECONDS", 0.3)
     program = (
         BLOCK + "import os; child = os.fork();\n"
         "if child: print(child, flush=True); signal.sigwait({signal.SIGTERM})\n"

@@ -10,11 +10,12 @@ import pytest
 import trio
 from rich.console import Console
 
-from qedtrio.cli.bench.crowd import Crowd, IdleCost
 from qedtrio.cli.bench.floors import Pinger
 from qedtrio.cli.bench.machine import describe_machine
 from qedtrio.cli.bench.measure import measurement
+from qedtrio.cli.bench.memory import IdleCost
 from qedtrio.cli.bench.report import print_report, report_json
+from qedtrio.cli.bench.shutdown import Crowd
 from qedtrio.cli.bench.suite import CROWD, NAMES, Plan, Report, run_suite
 from tests.cli.bench.test_load import GoodDaemon
 from tests.cli.fakes import serve_tcp
