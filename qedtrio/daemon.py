@@ -81,7 +81,11 @@ async def run_daemon(
 
 
 async def serve_forever(
-    config: Config, on_ready: Callable[[Urls], None], *, bench_echo: bool = False
+    config: Config,
+    on_ready: Callable[[Urls], None],
+    *,
+    bench_echo: bool = False,
+    owner: int | None = None,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT; a second one skips the drain.
 
@@ -89,6 +93,8 @@ async def serve_forever(
         config: What to run.
         on_ready: Told the listeners' URLs.
         bench_echo: Whether to serve the route that only benchmarks need.
+        owner: A pipe held open by whoever started us; its end, which also
+            comes when that process is killed, is a request to stop.
     """
     stop = trio.Event()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -101,7 +107,15 @@ async def serve_forever(
                         nursery.cancel_scope.cancel()
                     stop.set()
 
+            async def watch_owner(pipe: trio.lowlevel.FdStream) -> None:
+                async with pipe:
+                    async for _ in pipe:
+                        pass
+                stop.set()
+
             nursery.start_soon(watch)
+            if owner is not None:
+                nursery.start_soon(watch_owner, trio.lowlevel.FdStream(owner))
             run = partial(run_daemon, config, stop=stop, bench_echo=bench_echo)
             on_ready(await nursery.start(_then_cancel, run, nursery.cancel_scope))
 
@@ -183,6 +197,7 @@ class Daemon:
                 function=f"{VERIFY_MODULE}:judge",
                 limits={},
             ),
+            queue_seconds=config.limits.queue_seconds,
         )
         self._reporter = Reporter(
             tier=tier,

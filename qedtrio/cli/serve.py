@@ -1,5 +1,6 @@
 """`qedtrio serve`: the daemon in the foreground."""
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -20,10 +21,18 @@ __all__ = ["command"]
     "--bench-echo",
     is_flag=True,
     hidden=True,
-    help="Also answer POST /v1/bench/echo, the floor that `qedtrio bench` needs.",
+    help="Also answer POST /bench/echo, the floor that `qedtrio bench` needs.",
+)
+@click.option(
+    "--until-eof",
+    is_flag=True,
+    help="Also stop when standard input ends, as it does when a parent dies.",
 )
 def command(
-    config_path: Path | None, listen: tuple[str, ...], bench_echo: bool
+    config_path: Path | None,
+    listen: tuple[str, ...],
+    bench_echo: bool,
+    until_eof: bool,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT.
 
@@ -32,7 +41,9 @@ def command(
     """
     config, _ = read_config(config_path, listen)
     configure_logging(config.log)
-    run_async(partial(serve_forever, bench_echo=bench_echo), config, announce)
+    owner = os.dup(0) if until_eof else None
+    run = partial(serve_forever, bench_echo=bench_echo, owner=owner)
+    run_async(run, config, announce)
 
 
 def announce(urls: Urls) -> None:

@@ -20,7 +20,15 @@ __all__ = ["SERVE", "Daemon", "kill_group", "open_daemon"]
 
 READY_SECONDS = 60.0
 END_SECONDS = 30.0
-SERVE = (sys.executable, "-m", "qedtrio", "serve", "--listen", "native=127.0.0.1:0")
+SERVE = (
+    sys.executable,
+    "-m",
+    "qedtrio",
+    "serve",
+    "--listen",
+    "native=127.0.0.1:0",
+    "--until-eof",
+)
 """The command of a daemon on a free port."""
 
 LINE_BYTES = 4096
@@ -59,6 +67,7 @@ async def open_daemon(*command: str) -> AsyncIterator[Daemon]:
     run = partial(
         trio.run_process,
         command,
+        stdin=subprocess.PIPE,  # held open: the daemon ends when we do
         stdout=subprocess.PIPE,
         check=False,
         env={**os.environ, "QEDTRIO_LOG__LEVEL": "warning"},

@@ -19,6 +19,7 @@ __all__ = ["ECHO", "SCENARIOS", "Once", "Scenario"]
 BATCH_ITEMS = 32
 
 RUN = msgspec.json.encode({"code": "print(1+1)"})
+ECHO_BODY = msgspec.json.encode({"text": "print(1+1)"})
 SCIENCE_RUN = msgspec.json.encode(
     {
         "code": "import numpy, sympy\nprint(int(numpy.arange(4).sum()) + sympy.Integer(1))"
@@ -88,7 +89,7 @@ async def prepare_echo(connection: Connection) -> AsyncIterator[Once]:
     """The same exchange as a warm run, through the same server, doing nothing."""
 
     async def once() -> None:
-        await ask(connection, "POST", "/v1/bench/echo", RUN)
+        await ask(connection, "POST", "/bench/echo", ECHO_BODY)
 
     yield once
 
