@@ -165,9 +165,12 @@ class FakeVerifier:
             await send.send((index, await self.verify(item)))
 
         async def judge_all() -> None:
-            async with send, trio.open_nursery() as each:
-                for index, item in enumerate(items):
-                    each.start_soon(judge, index, item)
+            # Closed without a checkpoint: there, the reader's end could cancel
+            # this task and replace an error that is on its way out.
+            with send:
+                async with trio.open_nursery() as each:
+                    for index, item in enumerate(items):
+                        each.start_soon(judge, index, item)
 
         async with trio.open_nursery() as nursery, receive:
             nursery.start_soon(judge_all)

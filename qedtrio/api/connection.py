@@ -34,7 +34,7 @@ from wsproto.utilities import ProtocolError as WebSocketError
 
 from qedtrio.api.protocol import Applications, Environment, Http1, Pause
 
-__all__ = ["Connection", "split_fatal"]
+__all__ = ["Connection", "split"]
 
 RECEIVE_BYTES = 1 << 16
 READ_AHEAD_BYTES = 1 << 16
@@ -55,14 +55,13 @@ HOSTILE = (h11.ProtocolError, WebSocketError)
 log = logging.getLogger(__name__)
 
 
-def split_fatal(
-    error: BaseException,
+def split(
+    error: BaseException, *kinds: type[BaseException]
 ) -> tuple[BaseException | None, BaseException | None]:
-    """Part cancellation and orders to end from all that may end here."""
-    orders = (trio.Cancelled, KeyboardInterrupt, SystemExit)
+    """Part `error` into what is of `kinds` and what is not."""
     if isinstance(error, BaseExceptionGroup):
-        return error.split(orders)
-    return (error, None) if isinstance(error, orders) else (None, error)
+        return error.split(kinds)
+    return (error, None) if isinstance(error, kinds) else (None, error)
 
 
 class Connection:
@@ -89,9 +88,9 @@ class Connection:
                 await self._read()
                 nursery.cancel_scope.cancel()
         except BaseException as error:  # noqa: ASYNC103, BLE001  # goes on when fatal
-            fatal, rest = split_fatal(error)
-            if rest is not None:
-                _report(rest)
+            ours, fatal = split(error, Exception)
+            if ours is not None:
+                _report(ours)
             if fatal is not None:
                 raise fatal from None  # noqa: ASYNC104  # it is the cancellation
         finally:
@@ -246,14 +245,7 @@ def _parts(data: bytes | bytearray) -> Iterator[bytes | bytearray | memoryview]:
 
 def _report(error: BaseException) -> None:
     """Log why a connection ended: briefly when its client is to blame."""
-    if _is_hostile(error):
+    if split(error, *HOSTILE)[1] is None:
         log.info("A client broke the protocol and was cut off")
     else:
         log.error("A connection failed", exc_info=error)
-
-
-def _is_hostile(error: BaseException) -> bool:
-    """Whether nothing but a client's bytes caused the error."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(HOSTILE)[1] is None
-    return isinstance(error, HOSTILE)

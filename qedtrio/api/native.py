@@ -115,7 +115,8 @@ def _open_lines(
     services: Services, items: list[VerifyItem], request_id: str
 ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
     """Open a batch as lines."""
-    return open_verdict_lines(services.verifier.verify_many(items), request_id)
+    verdicts = services.verifier.verify_many(items)
+    return open_verdict_lines(verdicts, len(items), request_id)
 
 
 async def _judge(services: Services, items: list[VerifyItem]) -> list[Verdict]:

@@ -19,7 +19,7 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
-from qedtrio.api.connection import Connection, split_fatal
+from qedtrio.api.connection import Connection, split
 from qedtrio.api.intake import RequestIds
 from qedtrio.api.protocol import Environment
 from qedtrio.config import HttpConfig
@@ -34,6 +34,9 @@ PAUSES_SECONDS = (0.0, 0.05, 0.2, 1.0, 5.0)
 
 HEALTHY_SECONDS = 60.0
 """A server that ran this long begins a new row."""
+
+ORDERS = (trio.Cancelled, KeyboardInterrupt, SystemExit)
+"""What no restart may answer."""
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ async def serve_listener(  # noqa: ASYNC114, ASYNC128  # hands its task_status o
         try:
             await server.serve(sock, shutdown, grace_seconds, task_status)
         except BaseException as error:  # noqa: ASYNC103  # goes on when fatal
-            fatal, _ = split_fatal(error)
+            fatal, _ = split(error, *ORDERS)
             if fatal is not None:
                 raise fatal from None  # noqa: ASYNC104  # it is the cancellation
             log.exception("The HTTP server failed")

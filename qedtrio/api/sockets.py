@@ -19,6 +19,8 @@ BACKLOG = 4096
 FIRST_PASSED_FD = 3
 """SD_LISTEN_FDS_START of sd_listen_fds(3)."""
 
+MAX_PORT = 65535
+
 KEY = "listen.address"
 
 # Inherited by accepted sockets: a peer that vanished without a word is noticed
@@ -78,13 +80,14 @@ async def tcp_socket(address: str) -> socket.socket:
         ConfigError: The address is malformed, unknown or taken.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit():
+    is_port = port.isascii() and port.isdigit() and int(port) <= MAX_PORT
+    if not colon or not host or not is_port:
         raise ConfigError(KEY, f"must be host:port, unix:/path or fd:NAME: {address!r}")
     try:
         found = await trio.socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_STREAM
         )
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ConfigError(KEY, f"cannot resolve {address!r}: {error}") from error
     family, kind, protocol, _, where = found[0]
     sock = socket.socket(family, kind, protocol)
@@ -92,7 +95,7 @@ async def tcp_socket(address: str) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(where)
         return listening(sock)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         sock.close()
         raise ConfigError(KEY, f"cannot listen at {address!r}: {error}") from error
 

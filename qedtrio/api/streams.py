@@ -24,6 +24,12 @@ PENDING_CHARS = 1 << 18
 """Output that may wait for the client to read."""
 
 
+PENDING_VERDICTS = 64
+"""Verdicts that may wait for the client to read; then judging waits, too."""
+
+Verdicts = AbstractAsyncContextManager[AsyncIterator[tuple[int, Verdict]]]
+
+
 class OutputEvent(msgspec.Struct, frozen=True):
     """A piece of output; its stream is the event's name."""
 
@@ -110,39 +116,59 @@ async def open_run_lines(
 class VerdictLines:
     """A batch's verdicts as lines; a failure becomes the last one."""
 
-    def __init__(
-        self, verdicts: AsyncIterator[tuple[int, Verdict]], request_id: str
-    ) -> None:
-        self._verdicts = verdicts
+    def __init__(self, count: int, request_id: str) -> None:
+        self._missing = count
         self._request_id = request_id
+        # Waiting for a slow client is fine here: it holds up its own batch.
+        self._send, self._receive = trio.open_memory_channel[bytes | Exception](
+            PENDING_VERDICTS
+        )
         self._is_begun = False
-        self._is_over = False
+
+    async def follow(self, verdicts: Verdicts) -> None:
+        """Judge, and keep what went wrong for the reader."""
+        async with self._send:
+            try:
+                await self._hand_over(verdicts)
+            except Exception as error:  # noqa: BLE001  # the reader raises or tells it
+                await self._send.send(error)  # noqa: ASYNC102  # bounded by the reader
+
+    async def _hand_over(self, verdicts: Verdicts) -> None:
+        """Give each verdict to the reader as a line."""
+        async with verdicts as finished:
+            async for index, verdict in finished:
+                line = b'{"index":%d,%s\n' % (index, encode(verdict)[1:])
+                await self._send.send(line)
+                self._missing -= 1
+        if self._missing:  # never lose a verdict silently
+            raise RuntimeError(f"{self._missing} verdicts are missing")
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
         """Next verdict; before any, raises what the verifier raised."""
-        if self._is_over:
-            raise StopAsyncIteration
         try:
-            index, verdict = await anext(self._verdicts)
-        except StopAsyncIteration:
-            raise
-        except Exception as error:
+            line = await self._receive.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+        if isinstance(line, Exception):
             if not self._is_begun:
-                raise
-            self._is_over = True
-            return encode_event("problem", describe(error, self._request_id))
+                raise line
+            return encode_event("problem", describe(line, self._request_id))
         self._is_begun = True
-        return b'{"index":%d,%s\n' % (index, encode(verdict)[1:])
+        return line
 
 
 @asynccontextmanager
 async def open_verdict_lines(
-    verdicts: AbstractAsyncContextManager[AsyncIterator[tuple[int, Verdict]]],
-    request_id: str,
+    verdicts: Verdicts, count: int, request_id: str
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Judge in the background for the length of the block."""
-    async with verdicts as finished:
-        yield VerdictLines(finished, request_id)
+    """Judge `count` items for the length of the block; leaving cancels it."""
+    lines = VerdictLines(count, request_id)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lines.follow, verdicts)
+        try:
+            yield lines
+        finally:
+            nursery.cancel_scope.cancel()
