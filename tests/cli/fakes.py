@@ -90,10 +90,8 @@ class Server:
         head: h11.Request | None = None
         body = b""
         while True:
-            event = state.next_event()
-            if event is h11.NEED_DATA:
-                state.receive_data(bytes(await stream.receive_some(65536)))
-            elif isinstance(event, h11.Request):
+            event = await next_event(state, stream)
+            if isinstance(event, h11.Request):
                 head = event
             elif isinstance(event, h11.Data):
                 body += event.data
@@ -120,6 +118,13 @@ class Server:
             return False
         await stream.send_all(state.send(h11.EndOfMessage()) or b"")
         return state.our_state is h11.DONE
+
+
+async def next_event(state: h11.Connection, stream: trio.abc.Stream) -> object:
+    """Receive until there is an event."""
+    while (event := state.next_event()) is h11.NEED_DATA:
+        state.receive_data(bytes(await stream.receive_some(65536)))
+    return event
 
 
 @dataclass
