@@ -79,7 +79,6 @@ async def serve_listener(  # noqa: ASYNC114, ASYNC128  # hands its task_status o
         with trio.move_on_after(PAUSES_SECONDS[failures]):
             await shutdown.wait()
         failures = min(failures + 1, len(PAUSES_SECONDS) - 1)
-        task_status = trio.TASK_STATUS_IGNORED
 
 
 class Server:
@@ -94,6 +93,7 @@ class Server:
         self._app = app
         self.connections: set[Connection] = set()
         self._changed = trio.Event()
+        self._is_started = False
 
     async def serve(
         self,
@@ -119,7 +119,9 @@ class Server:
                         handler_nursery=serving,
                     )
                 )
-                task_status.started(self)
+                if not self._is_started:
+                    self._is_started = True
+                    task_status.started(self)
                 await shutdown.wait()
                 accepting.cancel_scope.cancel()
             serving.cancel_scope.deadline = trio.current_time() + grace_seconds
