@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from qedtrio.api.faults import is_hostile
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -79,8 +81,13 @@ class Exchange:
         """Run the application to its end; its failures end here."""
         try:
             await self._app(self._scope, self.receive, self.send)
-        except Exception:
-            log.exception("The application failed")
+        except Exception as error:
+            # An answer to a WebSocket client that spoke too early, and was
+            # refused for it, cannot be sent. Elsewhere such an error is ours.
+            if self._scope["type"] == "websocket" and is_hostile(error):
+                log.info("A WebSocket client broke the protocol")
+            else:
+                log.exception("The application failed")
         finally:
             self._end()
             await self._deliver(None)  # noqa: ASYNC102  # when cancelled from outside, the connection is closing

@@ -19,7 +19,8 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
-from qedtrio.api.connection import Connection, split
+from qedtrio.api.connection import Connection
+from qedtrio.api.faults import split
 from qedtrio.api.intake import RequestIds
 from qedtrio.api.protocol import Environment
 from qedtrio.config import HttpConfig
