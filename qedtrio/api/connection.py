@@ -26,15 +26,14 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 
-import h11
 import trio
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.utils import parse_socket_addr
-from wsproto.utilities import ProtocolError as WebSocketError
 
+from qedtrio.api.faults import is_hostile, split
 from qedtrio.api.protocol import Applications, Environment, Http1, Pause
 
-__all__ = ["Connection", "split"]
+__all__ = ["Connection"]
 
 RECEIVE_BYTES = 1 << 16
 READ_AHEAD_BYTES = 1 << 16
@@ -49,19 +48,7 @@ DRAIN_IDLE_SECONDS = 0.1
 """When draining, a request already on its way to an idle connection still gets
 its answer, which tells the client to come back elsewhere."""
 
-HOSTILE = (h11.ProtocolError, WebSocketError)
-"""Errors that a client's bytes cause: one line in the log, no traceback."""
-
 log = logging.getLogger(__name__)
-
-
-def split(
-    error: BaseException, *kinds: type[BaseException]
-) -> tuple[BaseException | None, BaseException | None]:
-    """Part `error` into what is of `kinds` and what is not."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(kinds)
-    return (error, None) if isinstance(error, kinds) else (None, error)
 
 
 class Connection:
@@ -245,7 +232,7 @@ def _parts(data: bytes | bytearray) -> Iterator[bytes | bytearray | memoryview]:
 
 def _report(error: BaseException) -> None:
     """Log why a connection ended: briefly when its client is to blame."""
-    if split(error, *HOSTILE)[1] is None:
+    if is_hostile(error):
         log.info("A client broke the protocol and was cut off")
     else:
         log.error("A connection failed", exc_info=error)

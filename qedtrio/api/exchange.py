@@ -2,11 +2,12 @@
 
 Theory of operation. The protocol puts what it parsed into a short queue from
 which the application receives; a full queue stops the reading of the socket.
-A client that goes away before its response is complete cancels the
-application's task, so that no application has to listen for it. Once the
-final part of the response is on its way, disconnection means nothing more
-and is dropped. The response's head waits for the first part of its body, and
-both leave in one packet.
+A client that goes away ends its connection, which cancels the application's
+task, so no application has to listen for it and none is told. (An application
+that was told could cancel itself just while the server ends the response, and
+leave the connection neither closed nor reused.) Once the final part of the
+response is on its way, what still arrives is dropped. The response's head
+waits for the first part of its body, and both leave in one packet.
 """
 
 import logging
@@ -14,6 +15,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 import trio
+
+from qedtrio.api.faults import is_hostile
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -73,15 +76,18 @@ class Exchange:
         self._room: trio.Event | None = None
         self._head: HTTPResponseStartEvent | None = None
         self._is_over = False
-        self._task = trio.CancelScope()
 
     async def run(self) -> None:
         """Run the application to its end; its failures end here."""
         try:
-            with self._task:
-                await self._app(self._scope, self.receive, self.send)
-        except Exception:
-            log.exception("The application failed")
+            await self._app(self._scope, self.receive, self.send)
+        except Exception as error:
+            # An answer to a WebSocket client that spoke too early, and was
+            # refused for it, cannot be sent. Elsewhere such an error is ours.
+            if self._scope["type"] == "websocket" and is_hostile(error):
+                log.info("A WebSocket client broke the protocol")
+            else:
+                log.exception("The application failed")
         finally:
             self._end()
             await self._deliver(None)  # noqa: ASYNC102  # when cancelled from outside, the connection is closing
@@ -89,8 +95,6 @@ class Exchange:
     async def put(self, message: "ASGIReceiveEvent") -> None:
         """Take a message from the protocol; waits while the queue is full."""
         if message["type"] == "http.disconnect":
-            if not self._is_over:
-                self._task.cancel()
             return
         is_last = message["type"] == "websocket.disconnect"
         while len(self._queue) >= MAX_QUEUED and not (self._is_over or is_last):

@@ -5,8 +5,8 @@ target is brought into one form, its body read whole, within limits of size
 and time, and its id settled. Then a hot route's handler is called at once;
 everything else goes to the Quart application, which holds every route of the
 same table, with the body ready and a `send` that stamps the request id. A
-client that goes away cancels the task this runs in (`exchange`), so neither
-side watches for it.
+client that goes away cancels the task this runs in (see `exchange`), so
+neither side watches for it.
 """
 
 from typing import TYPE_CHECKING, TypeVar

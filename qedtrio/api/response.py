@@ -84,9 +84,7 @@ class Response:
 class Replay:
     """A `receive` that gives a body once and then waits for ever.
 
-    Disconnection is not reported: it cancels the task instead. An
-    application that was told of it could cancel itself just while the server
-    ends the response, and leave the connection neither closed nor reused.
+    Disconnection is not reported: it cancels the task instead.
     """
 
     def __init__(self, body: bytes) -> None:

@@ -19,7 +19,8 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
-from qedtrio.api.connection import Connection, split
+from qedtrio.api.connection import Connection
+from qedtrio.api.faults import split
 from qedtrio.api.intake import RequestIds
 from qedtrio.api.protocol import Environment
 from qedtrio.config import HttpConfig
@@ -79,7 +80,6 @@ async def serve_listener(  # noqa: ASYNC114, ASYNC128  # hands its task_status o
         with trio.move_on_after(PAUSES_SECONDS[failures]):
             await shutdown.wait()
         failures = min(failures + 1, len(PAUSES_SECONDS) - 1)
-        task_status = trio.TASK_STATUS_IGNORED
 
 
 class Server:
@@ -94,6 +94,7 @@ class Server:
         self._app = app
         self.connections: set[Connection] = set()
         self._changed = trio.Event()
+        self._is_started = False
 
     async def serve(
         self,
@@ -119,7 +120,9 @@ class Server:
                         handler_nursery=serving,
                     )
                 )
-                task_status.started(self)
+                if not self._is_started:
+                    self._is_started = True
+                    task_status.started(self)
                 await shutdown.wait()
                 accepting.cancel_scope.cancel()
             serving.cancel_scope.deadline = trio.current_time() + grace_seconds

@@ -3,6 +3,10 @@
 import pytest
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
+from trio.testing import wait_all_tasks_blocked
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, TextMessage
+from wsproto.events import Request as Handshake
 
 from qedtrio.api.app import build_app
 from qedtrio.api.front import Front
@@ -248,16 +252,54 @@ async def test_unread_body_does_not_hold_the_connection() -> None:
     async def deaf(
         scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
     ) -> None:
+        await wait_all_tasks_blocked()  # until nothing more fits into the queue
         headers = [(b"content-length", b"2")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"ok", "more_body": False})
 
     async with open_server(app=deaf) as served:
         head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5000000\r\n\r\n"
-        reply = await served.ask(head, b"a" * 5_000_000)
+        with trio.fail_after(2):
+            reply = await served.ask(head, b"a" * 5_000_000)
         await served.server.wait_connections(0)
 
     assert reply.endswith(b"ok")
+
+
+async def test_websockets_are_carried() -> None:
+    """Messages go both ways, and the client's leaving ends the application."""
+    left = trio.Event()
+
+    async def echo(
+        scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
+    ) -> None:
+        assert scope["type"] == "websocket"
+        await receive()
+        await send({"type": "websocket.accept", "subprotocol": None, "headers": []})
+        try:
+            while (message := await receive())["type"] == "websocket.receive":
+                await send(
+                    {"type": "websocket.send", "bytes": None, "text": message["text"]}
+                )
+        finally:
+            left.set()
+
+    client = WSConnection(ConnectionType.CLIENT)
+    async with (
+        open_server(app=echo) as served,
+        await served.connect() as stream,
+    ):
+        await stream.send_all(client.send(Handshake(host="x", target="/")))
+        client.receive_data(await stream.receive_some())
+        assert isinstance(next(client.events()), AcceptConnection)
+        for text in ("one", "two"):
+            await stream.send_all(client.send(TextMessage(data=text)))
+            client.receive_data(await stream.receive_some())
+            (event,) = client.events()
+            assert isinstance(event, TextMessage)
+            assert event.data == text
+        await stream.aclose()
+        await left.wait()
 
 
 async def test_connections_beyond_the_cap_are_closed_at_once() -> None:

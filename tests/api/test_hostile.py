@@ -120,8 +120,10 @@ INPUTS: dict[str, tuple[bytes, bytes | None]] = {
 
 
 @pytest.mark.parametrize("name", INPUTS)
-async def test_hostile_bytes_end_in_an_answer_or_a_closed_door(name: str) -> None:
-    """The answer is a 4xx where one is due, and the server goes on."""
+async def test_hostile_bytes_end_in_an_answer_or_a_closed_door(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A 4xx where one is due; the server goes on, and its log stays calm."""
     sent, expected = INPUTS[name]
     http = HttpConfig(keep_alive_seconds=0.2)
     async with open_server(FakeDaemon(config=Config(http=http))) as served:
@@ -130,6 +132,7 @@ async def test_hostile_bytes_end_in_an_answer_or_a_closed_door(name: str) -> Non
             assert reply.startswith(expected), reply
         assert not reply.startswith(b"HTTP/1.1 500 ")
         await served.assert_alive()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_protocol_errors_are_problems_with_an_id() -> None:

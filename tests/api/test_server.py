@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
+from trio.testing import wait_all_tasks_blocked
 
 from qedtrio.api.server import serve_listener
 from qedtrio.api.sockets import open_socket
@@ -127,6 +128,7 @@ async def test_request_that_races_the_end_is_answered() -> None:
         await stream.send_all(get("/"))
         await read_response(stream)
         served.shutdown.set()
+        await wait_all_tasks_blocked()
         await stream.send_all(get("/"))
         reply = await read_to_end(stream)
 

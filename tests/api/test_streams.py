@@ -1,19 +1,23 @@
 """Newline-delimited JSON: lines come when they are made, and end properly."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 import trio
 
-from qedtrio.api.services import OnOutput
+from qedtrio.api.app import build_app
+from qedtrio.api.front import Front
+from qedtrio.api.messages import Reply, Request
+from qedtrio.api.routing import Route, RouteTable
+from qedtrio.api.services import OnOutput, Services
 from qedtrio.api.streams import PENDING_CHARS, open_run_lines
 from qedtrio.errors import WorkerLostError
 from qedtrio.results import RunResult, RunStatus, Verdict
 from qedtrio.sessions.model import RunRequest
 from qedtrio.verify.model import VerifyItem
-from tests.api.harness import open_server, post, read_to_end
+from tests.api.harness import get, open_server, post, read_to_end
 from tests.fakes import FakeDaemon, FakeSessions, FakeVerifier
 
 NDJSON = "accept: application/x-ndjson"
@@ -152,6 +156,36 @@ async def test_unread_output_is_bounded_and_the_gap_is_told() -> None:
         " characters not streamed ...]\n"
     )
     assert found[-1]["event"] == "result"
+
+
+async def test_stream_that_breaks_its_promise_is_cut() -> None:
+    """Lines that raise after the first cannot pass for a whole stream."""
+
+    @asynccontextmanager
+    async def lines() -> AsyncIterator[AsyncIterator[bytes]]:
+        async def broken() -> AsyncGenerator[bytes, None]:
+            await trio.lowlevel.checkpoint()
+            yield b"{}\n"
+            raise ValueError("secret")
+
+        async with aclosing(broken()) as made:
+            yield made
+
+    async def handle(_services: Services, _request: Request) -> Reply:
+        await trio.lowlevel.checkpoint()
+        return Reply.stream(lines)
+
+    route = Route(
+        method="GET", path="/lines", handler=handle, summary="Break.", is_hot=True
+    )
+    services, table = FakeDaemon().services(), RouteTable([route])
+    front = Front(table, services, build_app(table, services))
+    async with open_server(app=front) as served:
+        reply = await served.ask(get("/lines", CLOSE))
+
+    assert reply.count(b"HTTP/1.1 ") == 1
+    assert not reply.endswith(b"0\r\n\r\n")
+    assert b"problem" not in reply
 
 
 async def test_verdicts_stream_as_they_finish() -> None:
