@@ -19,7 +19,8 @@ from qedtrio.config import (
     PoolConfig,
     VerifyConfig,
 )
-from qedtrio.config.model import SCIENCE, Section, default_pools
+from qedtrio.config.model import SCIENCE, default_pools
+from qedtrio.config.setting import Section
 from qedtrio.errors import QedtrioError
 
 __all__ = ["PAGES", "write_pages"]

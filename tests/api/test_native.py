@@ -225,7 +225,7 @@ async def test_status_has_the_promised_shape() -> None:
         "age_seconds": 1.5,
         "memory_bytes": 4096,
     }
-    assert set(status["sessions"]) == {"live", "starting", "closing", "orphans"}
+    assert set(status["sessions"]) == {"live", "starting", "closing", "orphans", "runs"}
     assert set(status["verify"]) >= {"queue", "cache_hits", "cache_misses"}
 
 

@@ -1,0 +1,55 @@
+"""How one key is declared: default, range, and the sentence that documents it."""
+
+from dataclasses import field, fields
+from typing import TypeVar
+
+from qedtrio.errors import ConfigError
+
+__all__ = ["Section", "check_range", "setting"]
+
+T = TypeVar("T")
+
+
+def setting(
+    default: T,
+    text: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> T:
+    """Declare one key: its default, its documentation and its range."""
+    meta = {"text": text, "least": least, "most": most, "choices": choices}
+    made: T = field(default=default, metadata=meta)
+    return made
+
+
+class Section:
+    """Checks every value against the range declared beside it."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a value outside its range, naming the key."""
+        for item in fields(self):  # type: ignore[arg-type]  # each subclass is a dataclass
+            check_range(item.name, getattr(self, item.name), **item.metadata)
+
+
+def check_range(
+    key: str,
+    value: object,
+    *,
+    text: str = "",  # part of the metadata, not of the check
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> None:
+    """Raise `ConfigError` when `value` is outside the declared range."""
+    if choices is not None and value not in choices:
+        raise ConfigError(key, f"must be one of {', '.join(choices)}, got {value!r}")
+    if not isinstance(value, int | float):
+        return
+    if least is not None and not value >= least:
+        raise ConfigError(key, f"must be at least {least:g}, got {value!r}")
+    if most is not None and not value <= most:
+        raise ConfigError(key, f"must be at most {most:g}, got {value!r}")
