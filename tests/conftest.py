@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
@@ -12,6 +13,14 @@ import trio
 
 GRACE_SECONDS = 3.0
 """How long what a test ended may take to disappear."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this run a temporary folder of its own, which it can watch for leaks."""
+    folder = tempfile.mkdtemp(prefix="qedtrio-tests-")
+    Path(folder).chmod(0o711)  # workers may run as another user
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,8 +6,10 @@ killed with its worker. What the code did is always a result; only what we or
 the host did is an exception.
 """
 
+import itertools
 import os
 import signal
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -20,7 +22,7 @@ from qedtrio.workers.child.protocol import Message
 from qedtrio.workers.output import Capture
 from qedtrio.workers.worker import STATUS_SECONDS, Worker
 
-__all__ = ["Execution", "OnOutput", "Stream"]
+__all__ = ["Execution", "OnOutput", "Stream", "fresh_run_id"]
 
 INTERRUPTS = 3
 INTERRUPT_SECONDS = 0.28
@@ -31,6 +33,15 @@ STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 
 OnOutput = Callable[[Stream, str], None]
 """Called with each part of the output as it arrives."""
+
+
+_PREFIX = uuid.uuid4().hex[:12]
+_NUMBERS = itertools.count(1)
+
+
+def fresh_run_id() -> str:
+    """Name a run whose client did not; unique across restarts."""
+    return f"{_PREFIX}-{next(_NUMBERS)}"
 
 
 class _OutputExceededError(Exception):

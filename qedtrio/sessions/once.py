@@ -1,6 +1,5 @@
 """A run in a worker of its own, which nobody uses before or after."""
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ import trio
 from qedtrio.config import Limits
 from qedtrio.errors import RequestError
 from qedtrio.results import RunResult
-from qedtrio.sessions.execution import Execution, OnOutput
+from qedtrio.sessions.execution import Execution, OnOutput, fresh_run_id
 from qedtrio.sessions.model import RunRequest
 from qedtrio.sessions.session import lease_worker, run_deadline
 from qedtrio.workers.pool import Pool
@@ -57,7 +56,7 @@ class Once:
                 await _write_files(worker, files)
             return await Execution(
                 worker=worker,
-                run_id=request.run_id or uuid.uuid4().hex,
+                run_id=request.run_id or fresh_run_id(),
                 code=request.code,
                 stdin=request.stdin,
                 deadline_seconds=run_deadline(

@@ -10,8 +10,8 @@ A run that lost the worker leaves none; the next run leases a fresh one.
 
 import logging
 import time
-import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
@@ -29,7 +29,7 @@ from qedtrio.errors import (
     WorkerStartError,
 )
 from qedtrio.results import RunResult
-from qedtrio.sessions.execution import Execution, OnOutput
+from qedtrio.sessions.execution import Execution, OnOutput, fresh_run_id
 from qedtrio.sessions.model import RunRequest, SessionInfo, SessionOptions, SessionState
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.worker import Worker
@@ -130,8 +130,9 @@ class Session:
         try:
             with self._scope:
                 await self._start()
-                self._move_expiry()
-                await trio.sleep_forever()
+                # A run moves the end without touching a timer; hence the loop.
+                while (end := self._end()) > trio.current_time():  # noqa: ASYNC110
+                    await trio.sleep_until(end)
             self.why_closed = self.why_closed or "it expired"
         finally:
             self.why_closed = self.why_closed or "the daemon is shutting down"
@@ -159,12 +160,10 @@ class Session:
             session_id=self.session_id,
         )
 
-    def _move_expiry(self) -> None:
-        """Set the end of the session from its age and its last use."""
-        end = self._created + self._lifetime_seconds
-        if self._current is None:
-            end = min(end, self._used + self._idle_seconds)
-        self._scope.deadline = end
+    def _end(self) -> float:
+        """When it ends from its age and its last use, as of now."""
+        used = self._used if self._current is None else trio.current_time()
+        return min(self._created + self._lifetime_seconds, used + self._idle_seconds)
 
     @property
     def _idle_seconds(self) -> float:
@@ -224,7 +223,7 @@ class Session:
             worker = await self._ready_worker()
             self._current = Execution(
                 worker=worker,
-                run_id=request.run_id or uuid.uuid4().hex,
+                run_id=request.run_id or fresh_run_id(),
                 code=request.code,
                 stdin=request.stdin,
                 deadline_seconds=deadline,
@@ -233,12 +232,10 @@ class Session:
                 queue_seconds=trio.current_time() - arrived,
                 on_output=on_output,
             )
-            self._move_expiry()
             result = await self._execute(self._current)
         finally:
             self._current = None
             self._used = trio.current_time()
-            self._move_expiry()
             self._turn.release()
         self._runs += 1
         self._cpu_seconds += result.cpu_seconds
@@ -248,6 +245,9 @@ class Session:
         waiting = self._turn.statistics().tasks_waiting
         if waiting >= self.configured.waiting_runs:
             raise OverloadedError(f"{waiting} runs wait in this session")
+        with suppress(trio.WouldBlock):
+            self._turn.acquire_nowait()  # the usual case, without a trip to the loop
+            return
         with trio.move_on_after(self.configured.queue_seconds) as scope:
             await self._turn.acquire()
         if scope.cancelled_caught:
@@ -305,16 +305,13 @@ class Session:
         """Describe the session to its client."""
         now = trio.current_time()
         idle = 0.0 if self._current is not None else now - self._used
-        end = min(
-            self._created + self._lifetime_seconds, self._used + self._idle_seconds
-        )
         return SessionInfo(
             session_id=self.session_id,
             state=self.state,
             pool=self.pool.profile.name,
             tier=tier,
             created_at=self._created_at,
-            expires_at=time.time() + max(0.0, end - now),
+            expires_at=time.time() + max(0.0, self._end() - now),
             limits=dict(self.limits),
             runs=self._runs,
             memory_bytes=_resident_bytes(self._worker),

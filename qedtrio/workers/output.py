@@ -18,7 +18,7 @@ class Capture:
         self._head = bytearray()
         self._tail = bytearray()
         self._trimmed = 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder: codecs.IncrementalDecoder | None = None
         self.total_bytes = 0
 
     @property
@@ -49,4 +49,6 @@ class Capture:
 
     def decode_part(self, data: bytes, *, final: bool = False) -> str:
         """Decode a part for live delivery; a split character waits for its rest."""
+        if self._decoder is None:
+            self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return self._decoder.decode(data, final)

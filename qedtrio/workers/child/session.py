@@ -83,6 +83,7 @@ class _Session:
         self._runs = 0
         self._threads = threading.active_count()
         self._result_bytes = 65536
+        self._cpu_seconds = 0.0
 
     def lease(self, request: Message) -> None:
         """Take the session's limits and seed; there is one lease in a life."""
@@ -90,12 +91,12 @@ class _Session:
         self._result_bytes = int(limits["result_bytes"])
         apply_limits(limits)
         seeds.seed_generators(cast("int | None", request["seed"]))
+        self._read_usage()
 
     def run(self, request: Message, descriptors: list[int]) -> Message:
         """Execute one run and describe how it ended."""
         self._runs += 1
         process = os.getpid()
-        usage = _cpu_seconds()
         started = time.perf_counter()
         self._running.interrupted = False
         signal.signal(signal.SIGINT, self._running.on_interrupt)
@@ -111,11 +112,17 @@ class _Session:
             "op": "done",
             **outcome,
             "wall_seconds": time.perf_counter() - started,
-            "cpu_seconds": _cpu_seconds() - usage,
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            * 1024,
+            **self._read_usage(),
             "threads_left": max(0, threading.active_count() - self._threads),
         }
+
+    def _read_usage(self) -> Message:
+        """Processor time since the last reading, children's included, and peak."""
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        total = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+        used, self._cpu_seconds = total - self._cpu_seconds, total
+        return {"cpu_seconds": used, "peak_memory_bytes": own.ru_maxrss * 1024}
 
     def _execute(self, code: str) -> Message:
         try:
@@ -152,10 +159,3 @@ def _exit_code(code: object) -> int:
         return code & 0xFF
     os.write(2, cell.clean(str(code)).encode() + b"\n")
     return 1
-
-
-def _cpu_seconds() -> float:
-    """User and system time of this process and of its reaped children."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime

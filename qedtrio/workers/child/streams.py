@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import sys
+from collections.abc import Callable
 
 __all__ = ["Streams"]
 
@@ -18,6 +19,7 @@ class Streams:
 
     def __init__(self) -> None:
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._made: dict[str, io.TextIOWrapper] = {}
 
     def open(self, descriptors: list[int], stdin: str) -> None:
         """Start a run's streams.
@@ -29,13 +31,23 @@ class Streams:
         for standard, descriptor in zip((1, 2), descriptors, strict=True):
             os.dup2(descriptor, standard)
             os.close(descriptor)
-        sys.stdin = io.TextIOWrapper(
-            io.BytesIO(stdin.encode("utf-8", "surrogatepass")), encoding="utf-8"
-        )
-        sys.stdout = _writer(1)
-        sys.stderr = _writer(2)
-        for name in ("stdin", "stdout", "stderr"):
-            setattr(sys, f"__{name}__", getattr(sys, name))
+        if stdin:
+            self._made.pop("stdin", None)
+        sys.stdin = self._stream("stdin", lambda: _reader(stdin))
+        sys.stdout = self._stream("stdout", lambda: _writer(1))
+        sys.stderr = self._stream("stderr", lambda: _writer(2))
+
+    def _stream(
+        self, name: str, make: Callable[[], io.TextIOWrapper]
+    ) -> io.TextIOWrapper:
+        """Find the stream of an earlier run, unless the code closed it."""
+        stream = self._made.get(name)
+        with contextlib.suppress(ValueError):  # detached
+            if stream is not None and not stream.closed:
+                return stream
+        stream = self._made[name] = make()
+        setattr(sys, f"__{name}__", stream)
+        return stream
 
     def close(self) -> None:
         """End a run's streams; writers that stay behind reach /dev/null."""
@@ -44,6 +56,11 @@ class Streams:
                 getattr(sys, name).flush()
         os.dup2(self._null, 1)
         os.dup2(self._null, 2)
+
+
+def _reader(text: str) -> io.TextIOWrapper:
+    data = io.BytesIO(text.encode("utf-8", "surrogatepass"))
+    return io.TextIOWrapper(data, encoding="utf-8")
 
 
 def _writer(descriptor: int) -> io.TextIOWrapper:
