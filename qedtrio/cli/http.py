@@ -216,6 +216,8 @@ class Connection:
         while (event := self._state.next_event()) is h11.NEED_DATA:
             assert self._stream is not None
             data = await self._stream.receive_some(RECEIVE_BYTES)
+            if not data and self._state.their_state is h11.SEND_RESPONSE:
+                raise trio.BrokenResourceError("connection closed before the reply")
             self._state.receive_data(bytes(data))
         assert isinstance(event, h11.Event)  # PAUSED needs pipelining: never done
         return event
@@ -223,8 +225,7 @@ class Connection:
     async def _next_response(self) -> h11.Response:
         while isinstance(event := await self._next_event(), h11.InformationalResponse):
             pass
-        if not isinstance(event, h11.Response):
-            raise TransportError("connection closed before the reply")
+        assert isinstance(event, h11.Response)  # what else may come first is an error
         return event
 
     async def _read_body(self) -> bytes:
@@ -263,4 +264,4 @@ def failing_as(what: str, deadline: float) -> Iterator[None]:
     except trio.TooSlowError as error:
         raise TransportError(f"{what}: no reply in time") from error
     except (OSError, trio.BrokenResourceError, h11.ProtocolError) as error:
-        raise TransportError(f"{what}: {error!r}") from error
+        raise TransportError(f"{what}: {str(error) or repr(error)}") from error

@@ -1,8 +1,8 @@
 """The commands: quick help, one sentence for a bad configuration, exit codes."""
 
+import os
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import click
 import pytest
@@ -10,6 +10,7 @@ import trio
 from click.testing import CliRunner
 
 from qedtrio.cli import COMMANDS, main
+from qedtrio.cli.bench.daemon import kill_group
 from qedtrio.cli.check_config import command as check_config
 from qedtrio.cli.entry import ConfigurationRefused, run_async
 from qedtrio.errors import ConfigError
@@ -18,15 +19,17 @@ HEAVY = ("trio", "quart", "hypercorn", "sympy", "numpy", "rich", "math_verify")
 
 
 async def run_python(
-    *arguments: str, check: bool = True
+    *arguments: str, seconds: float = 10, env: dict[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a fresh interpreter and keep what it says."""
-    with trio.fail_after(10):
+    """Run a fresh interpreter to its success and keep what it says."""
+    with trio.fail_after(seconds):
         return await trio.run_process(
             [sys.executable, *arguments],
             capture_stdout=True,
             capture_stderr=True,
-            check=check,
+            env={**os.environ, **(env or {})},
+            deliver_cancel=kill_group,
+            start_new_session=True,
         )
 
 
@@ -54,10 +57,6 @@ def test_an_unknown_command_is_refused() -> None:
     assert "No such command" in result.output
 
 
-@pytest.mark.skipif(
-    not (find_spec("qedtrio.daemon") and find_spec("qedtrio.workers.probe")),
-    reason="the daemon is not part of this tree",
-)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_summary_is_the_first_sentence_of_the_command(name: str) -> None:
     """The table for `--help` and the command's own help do not drift."""

@@ -188,11 +188,33 @@ async def test_a_broken_off_reply_is_an_error() -> None:
 
     with trio.fail_after(10):
         async with serve_tcp(cut) as url, open_connection(url) as connection:
-            with pytest.raises(TransportError, match="RemoteProtocolError"):
+            with pytest.raises(
+                TransportError, match="without sending complete message body"
+            ):
                 await connection.request("GET", "/", seconds=5)
             async with connection.lines("GET", "/x", seconds=5) as lines:
-                with pytest.raises(TransportError, match="RemoteProtocolError"):
+                with pytest.raises(
+                    TransportError, match="without sending complete message body"
+                ):
                     [line async for line in lines]
+
+
+async def test_a_connection_closed_instead_of_a_reply_is_an_error() -> None:
+    """A daemon that ends says nothing more, and the client says that."""
+
+    async def close_at_once(stream: trio.abc.Stream) -> None:
+        async with stream:
+            await stream.receive_some(65536)
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            serve = partial(trio.serve_tcp, close_at_once, 0, host="127.0.0.1")
+            listeners = await nursery.start(serve)
+            url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+            async with open_connection(url) as connection:
+                with pytest.raises(TransportError, match="closed before the reply"):
+                    await connection.request("GET", "/", seconds=5)
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_refused_stream_is_an_error() -> None:

@@ -14,6 +14,8 @@ from qedtrio.cli.bench.suite import Report
 __all__ = ["print_report", "report_json"]
 
 MIB = 1024 * 1024
+COLUMNS = ("at", "done", "err", "p50", "p90", "p99", "per s", "cpu", "floor")
+"""Of the table, after the scenario; `at` is the number of clients."""
 
 
 def report_json(report: Report) -> bytes:
@@ -24,13 +26,15 @@ def report_json(report: Report) -> bytes:
 def print_report(report: Report, console: Console) -> None:
     """Print the machine, the table, the crowd, and all that went wrong."""
     console.print(describe(report.machine), markup=False, highlight=False)
-    title = f"measured on {report.target}; latency in milliseconds"
-    table = Table(title=title, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        title=f"measured on {report.target}; times in milliseconds",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("scenario", no_wrap=True)
-    for name in ("clients", "done", "errors", "p50", "p90", "p99", "per s"):
-        table.add_column(name, justify="right")
-    table.add_column("cpu ms", justify="right")
-    table.add_column("x floor", justify="right")
+    for name in COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
     for one in report.measurements:
         table.add_row(*row(one))
     console.print(table)
@@ -59,7 +63,7 @@ def row(one: Measurement) -> list[str]:
         number(one.p99_ms),
         number(one.per_second),
         number(one.server_cpu_ms),
-        number(one.ratio),
+        f"x{number(one.ratio)}" if one.ratio else "-",
     ]
 
 
