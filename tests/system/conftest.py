@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,9 +36,19 @@ class Running:
         return list(psutil.Process(self.process.pid).children(recursive=True))
 
 
+async def end(process: trio.Process) -> None:
+    """End a daemon whose test failed, so that it can clean up."""
+    process.terminate()
+    with trio.move_on_after(15):
+        await process.wait()
+    await kill_group(process)
+
+
 @asynccontextmanager
-async def open_daemon(*arguments: str, **variables: str) -> AsyncIterator[Running]:
-    """Run `qedtrio serve` for the length of the block; kill it at its end."""
+async def open_daemon(
+    *arguments: str, exit_code: int = 0, **variables: str
+) -> AsyncIterator[Running]:
+    """Run `qedtrio serve` for the length of the block, and end it with SIGTERM."""
     run = partial(
         trio.run_process,
         [*SERVE, *arguments],
@@ -47,7 +57,7 @@ async def open_daemon(*arguments: str, **variables: str) -> AsyncIterator[Runnin
         check=False,
         env={**os.environ, **LIGHT, **variables},
         start_new_session=True,
-        deliver_cancel=kill_group,
+        deliver_cancel=end,
     )
     async with trio.open_nursery() as nursery:
         process: trio.Process = await nursery.start(run)
@@ -55,8 +65,11 @@ async def open_daemon(*arguments: str, **variables: str) -> AsyncIterator[Runnin
             yield Running(await wait_ready(process), process)
             process.terminate()
             with trio.fail_after(20):
-                assert await process.wait() == 0
+                assert await process.wait() == exit_code
         finally:
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                await trio.aclose_forcefully(pipe)
             nursery.cancel_scope.cancel()
 
 
@@ -96,12 +109,12 @@ class Api:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Iterator[Path]:
+def shared_data() -> Path:
     """Real inputs, where they are."""
     path = Path(__file__).parents[3] / "shared" / "data"
     if not path.is_dir():
         pytest.skip("the real inputs are not beside this checkout")
-    yield path
+    return path
 
 
 __all__ = ["Api", "Running", "open_client", "open_daemon"]
