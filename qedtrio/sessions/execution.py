@@ -25,6 +25,8 @@ from qedtrio.workers.worker import STATUS_SECONDS, Worker
 __all__ = ["Execution", "OnOutput", "Stream", "fresh_run_id"]
 
 INTERRUPTS = 3
+QUICK_SECONDS = 0.003
+"""A run shorter than this costs the daemon one wake-up."""
 INTERRUPT_SECONDS = 0.28
 """Between interrupts; subprocess.run holds one back for a quarter second."""
 
@@ -123,26 +125,36 @@ class Execution:
         return self.finished.is_set()
 
     async def _converse(self) -> RunResult:
-        with trio.move_on_after(self.deadline_seconds):
-            await self._dispatch()
+        end = self._started + self.deadline_seconds
+        if rest := self._dispatch():
+            with trio.CancelScope(deadline=end):
+                await self.worker.send_rest(rest)
+        if self.on_output is None:
+            # Most runs are short: until then no output is worth a wake-up.
+            with trio.CancelScope(deadline=min(end, self._started + QUICK_SECONDS)):
+                return self._conclude(self._settle(await self.worker.receive_soon()))
+        with trio.CancelScope(deadline=end):
             return self._conclude(await self._receive())
         reply = await self._interrupt()
         if reply is None:
             return await self._kill(RunStatus.TIMED_OUT, "DeadlineExceeded")
         return self._conclude(reply, timed_out=True)
 
-    async def _dispatch(self) -> None:
+    def _dispatch(self) -> memoryview:
         message: Message = {"op": "run", "code": self.code, "stdin": self.stdin}
         writers = self.worker.open_pipes()
         try:
-            await self.worker.send(message, writers)
+            return self.worker.send_nowait(message, writers)
         finally:
             for writer in writers:
                 os.close(writer)
 
     async def _receive(self) -> Message:
-        reply = await self.worker.receive(self._captures, self._take_part)
-        self.worker.close_pipes(self._captures, self._deliver_part)
+        return self._settle(await self.worker.receive(self._captures, self._take_part))
+
+    def _settle(self, reply: Message) -> Message:
+        """Take in what the pipes hold at the end of the run."""
+        self.worker.close_pipes(self._captures, self._take_part)
         return reply
 
     def _take_part(self, index: int, data: bytes) -> None:

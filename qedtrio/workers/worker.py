@@ -109,8 +109,10 @@ class Worker:
 
     # Messages ----------------------------------------------------------------
 
-    async def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Send one message.
+    def send_nowait(
+        self, message: Message, descriptors: Sequence[int] = ()
+    ) -> memoryview:
+        """Send as much of a message as fits; return the rest for `send_rest`.
 
         Raises:
             WorkerLostError: The worker hung up; `gone` tells when and why.
@@ -118,7 +120,18 @@ class Worker:
         data = memoryview(frame(message))
         try:
             if descriptors:
-                data = data[socket.send_fds(self._sock, [data], list(descriptors)) :]
+                sent = socket.send_fds(self._sock, [data], list(descriptors))
+            else:
+                sent = self._sock.send(data)
+        except BlockingIOError:
+            return data
+        except OSError as error:
+            raise WorkerLostError("the worker hung up") from error
+        return data[sent:]
+
+    async def send_rest(self, data: memoryview) -> None:
+        """Send what `send_nowait` left; after a cancellation only `kill` helps."""
+        try:
             while data:
                 try:
                     data = data[self._sock.send(data) :]
@@ -126,6 +139,22 @@ class Worker:
                     await trio.lowlevel.wait_writable(self._sock)
         except OSError as error:
             raise WorkerLostError("the worker hung up") from error
+
+    async def receive_soon(self) -> Message:
+        """Wait for the next message and look at nothing else.
+
+        The cheap way for a reply that comes before any output matters: one
+        wake-up, and the output waits in its pipe. Cancellation loses nothing.
+
+        Raises:
+            WorkerLostError: The worker hung up.
+            BrokenWorkerError: It sent something that is no message.
+        """
+        while (message := self._next_message()) is None:
+            await self._wait(self._sock)
+            if not self._take_in():
+                raise WorkerLostError("the worker hung up")
+        return message
 
     async def receive(
         self, captures: Sequence[Capture] = (), on_part: OnPart | None = None
@@ -138,11 +167,9 @@ class Worker:
             WorkerLostError: The process ended, with all output taken in.
             BrokenWorkerError: It sent something that is no message.
         """
+        self._watch_pipes()
         while True:
-            try:
-                await trio.lowlevel.wait_readable(self._poll)
-            except trio.ClosedResourceError as error:
-                raise WorkerLostError("the worker was released") from error
+            await self._wait(self._poll)
             ready = {descriptor for descriptor, _ in self._poll.poll(0)}
             for descriptor in ready & self._pipes.keys():
                 self._take_output(descriptor, captures, on_part)
@@ -154,6 +181,12 @@ class Worker:
                     raise WorkerLostError("the worker hung up")
             elif self._pidfd in ready:
                 raise WorkerLostError("the worker ended")
+
+    async def _wait(self, what: socket.socket | select.epoll) -> None:
+        try:
+            await trio.lowlevel.wait_readable(what)
+        except trio.ClosedResourceError as error:
+            raise WorkerLostError("the worker was released") from error
 
     def _take_in(self) -> bool:
         try:
@@ -187,9 +220,13 @@ class Worker:
             reader, writer = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(reader, False)
             self._pipes[reader] = index
-            self._poll.register(reader, select.EPOLLIN)
             writers.append(writer)
         return writers
+
+    def _watch_pipes(self) -> None:
+        for reader in self._pipes:
+            with suppress(FileExistsError):  # by an earlier call
+                self._poll.register(reader, select.EPOLLIN)
 
     def close_pipes(
         self, captures: Sequence[Capture] = (), on_part: OnPart | None = None
@@ -238,7 +275,8 @@ class Worker:
 
     async def request(self, message: Message) -> Message:
         """Send a message and wait for its reply; needs a deadline around it."""
-        await self.send(message)
+        if rest := self.send_nowait(message):
+            await self.send_rest(rest)
         return await self.receive()
 
     def report_exit(self, status: int | None) -> None:

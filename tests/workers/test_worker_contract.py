@@ -29,7 +29,7 @@ async def run(worker: Worker, code: str, stdin: str = "") -> tuple[Message, str,
     """Run code and return the reply, stdout and stderr."""
     captures = (Capture(100_000), Capture(100_000))
     writers = worker.open_pipes()
-    await worker.send({"op": "run", "code": code, "stdin": stdin}, writers)
+    worker.send_nowait({"op": "run", "code": code, "stdin": stdin}, writers)
     for writer in writers:
         os.close(writer)
     reply = await worker.receive(captures)
@@ -70,7 +70,7 @@ async def test_an_interrupt_keeps_the_state(pool: Pool) -> None:
         worker = await lease(pool)
         writers = worker.open_pipes()
         code = "x = 5\nprint('in', flush=True)\nwhile True: pass"
-        await worker.send({"op": "run", "code": code, "stdin": ""}, writers)
+        worker.send_nowait({"op": "run", "code": code, "stdin": ""}, writers)
         for writer in writers:
             os.close(writer)
         seen = trio.Event()
@@ -194,7 +194,7 @@ async def test_a_cancelled_receive_loses_nothing(pool: Pool) -> None:
     with trio.fail_after(20):
         worker = await lease(pool)
         for _ in range(20):
-            await worker.send({"op": "ping"})
+            worker.send_nowait({"op": "ping"})
             with trio.CancelScope() as scope:
                 scope.cancel()
                 await worker.receive()
