@@ -56,6 +56,7 @@ class ExecEngine:
             WorkerStartError: With the reason.
         """
         assert self._nursery is not None
+        await trio.lowlevel.checkpoint_if_cancelled()  # the nursery may be closed
         server = ForkServer(self._profile, self._state_dir, self._notify)
         started = _Started(server)
         self._nursery.start_soon(started.hold)
