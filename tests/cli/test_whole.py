@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -109,6 +110,24 @@ async def test_what_cannot_be_served_is_exit_code_2(flags: tuple[str, ...]) -> N
     assert (process.returncode, printed) == (2, b"")
     assert said.startswith(b"Error: ")
     assert b"Traceback" not in said
+
+
+async def test_the_readme_request_gets_the_readme_reply() -> None:
+    """The example is what a newcomer will see, timings aside."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    request = re.search(r"curl .*--json '(.*)'$", readme, re.MULTILINE)
+    shown = re.search(r"^```json\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    assert request is not None
+    assert shown is not None
+    with trio.fail_after(60):
+        async with open_serve("--listen", "native=127.0.0.1:0") as process:
+            async with open_connection(await wait_ready(process)) as connection:
+                reply = await ask(connection, "POST", "/v1/verify", request[1].encode())
+            process.terminate()
+            await process.wait()
+
+    timings = dict.fromkeys(("wall_seconds", "queue_seconds"), 0)
+    assert json.loads(reply.body) | timings == json.loads(shown[1]) | timings
 
 
 async def test_demo_plays_everything_as_scripted() -> None:
