@@ -10,7 +10,8 @@ from qedtrio.errors import RequestError
 from qedtrio.results import RunResult
 from qedtrio.sessions.execution import Execution, OnOutput, fresh_run_id
 from qedtrio.sessions.model import RunRequest
-from qedtrio.sessions.session import lease_worker, run_deadline
+from qedtrio.sessions.session import run_deadline
+from qedtrio.workers.leases import lease_worker
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.worker import Worker
 
@@ -46,10 +47,8 @@ class Once:
         arrived = trio.current_time()
         worker = await lease_worker(
             self.pool,
+            {"limits": dict(self.limits), "seed": self.seed},
             wait_seconds=self.configured.queue_seconds,
-            limits=self.limits,
-            seed=self.seed,
-            session_id=None,
         )
         try:
             if files:

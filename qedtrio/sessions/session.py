@@ -26,50 +26,17 @@ from qedtrio.errors import (
     SessionClosedError,
     WorkerError,
     WorkerLostError,
-    WorkerStartError,
 )
 from qedtrio.results import RunResult
 from qedtrio.sessions.execution import Execution, OnOutput, fresh_run_id
 from qedtrio.sessions.model import RunRequest, SessionInfo, SessionOptions, SessionState
+from qedtrio.workers.leases import lease_worker
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.worker import Worker
 
-__all__ = ["Session", "lease_worker", "run_deadline"]
-
-LEASE_SECONDS = 10.0
-"""A fresh worker answers its lease in far less than this."""
+__all__ = ["Session", "run_deadline"]
 
 log = logging.getLogger(__name__)
-
-
-async def lease_worker(
-    pool: Pool,
-    *,
-    wait_seconds: float,
-    limits: Mapping[str, float],
-    seed: int | None,
-    session_id: str | None,
-) -> Worker:
-    """Take a worker from the pool and bind it to a session.
-
-    Cancellation leaves no worker leased.
-
-    Raises:
-        WorkerStartError: There is none to be had; says why.
-        QueueTimeoutError: None became free in time.
-    """
-    worker = await pool.lease(wait_seconds)
-    worker.session_id = session_id
-    try:
-        with trio.fail_after(LEASE_SECONDS):
-            await worker.request({"op": "lease", "limits": dict(limits), "seed": seed})
-    except (WorkerError, trio.TooSlowError) as error:
-        await worker.kill()
-        raise WorkerStartError(f"a fresh worker took no lease: {error}") from error
-    except BaseException:
-        await worker.kill()
-        raise
-    return worker
 
 
 def run_deadline(
@@ -152,13 +119,12 @@ class Session:
         self.opened.set()
 
     async def _lease(self) -> Worker:
-        return await lease_worker(
-            self.pool,
-            wait_seconds=self.configured.queue_seconds,
-            limits=self.limits,
-            seed=self.options.seed,
-            session_id=self.session_id,
+        terms = {"limits": dict(self.limits), "seed": self.options.seed}
+        worker = await lease_worker(
+            self.pool, terms, wait_seconds=self.configured.queue_seconds
         )
+        worker.session_id = self.session_id
+        return worker
 
     def _end(self) -> float:
         """When it ends from its age and its last use, as of now."""

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import trio
-
-from qedtrio.errors import BrokenWorkerError, WorkerError, WorkerStartError
+from qedtrio.errors import BrokenWorkerError
+from qedtrio.workers.leases import lease_worker
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.worker import Worker
 
@@ -72,19 +71,6 @@ class JobWorkers:
             WorkerStartError: None can be started now.
             QueueTimeoutError: None became free in time.
         """
-        worker = await self.pool.lease(LEASE_SECONDS)
-        message: dict[str, object] = {
-            "op": "lease",
-            "function": self.function,
-            "limits": dict(self.limits),
-        }
-        try:
-            with trio.fail_after(LEASE_SECONDS):
-                await worker.request(message)
-        except (WorkerError, trio.TooSlowError) as error:
-            await worker.kill()
-            raise WorkerStartError(f"a fresh worker took no lease: {error}") from error
-        except BaseException:
-            await worker.kill()
-            raise
+        terms = {"function": self.function, "limits": dict(self.limits)}
+        worker = await lease_worker(self.pool, terms, wait_seconds=LEASE_SECONDS)
         return JobWorker(worker)
