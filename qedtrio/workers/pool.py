@@ -178,8 +178,8 @@ class Pool:
     # Workers -----------------------------------------------------------------
 
     async def _refill(self, engine: Engine, nursery: trio.Nursery) -> None:
-        # A fork server forks one at a time; launchers can start side by side.
-        most = 4 if self.profile.engine == "exec" else 1
+        # A worker seals itself while its fork server forks the next one.
+        most = 4 if self.profile.engine == "exec" else 2
         while True:
             self._prune()
             wanted = self._ready_workers + len(self._waiting) - len(self._ready)
@@ -194,13 +194,15 @@ class Pool:
         try:
             worker = await engine.spawn()
         except WorkerError as error:
+            # A pause, or a host out of descriptors would be asked again at once;
+            # and if the engine is dying, it is cancelled here, and whoever waits
+            # is served by the next one.
+            await trio.sleep(FIRST_BACKOFF_SECONDS)
             log.warning(
                 "worker did not start",
                 extra={"pool": self.profile.name, "why": str(error)},
             )
             self._fail_waiting(str(error))
-            # Without a pause a host out of descriptors would be asked at once.
-            await trio.sleep(FIRST_BACKOFF_SECONDS)
         else:
             self._workers.add(worker)
             self._deliver(worker)

@@ -26,6 +26,7 @@ from qedtrio.sandbox.tiers import Sandbox, Tier
 from qedtrio.workers.child import worker
 from qedtrio.workers.child.forked import run_and_exit
 from qedtrio.workers.child.groups import Groups
+from qedtrio.workers.child.hugepages import collapse_pages
 from qedtrio.workers.child.pool_init import request_namespace
 from qedtrio.workers.child.protocol import Message
 
@@ -75,6 +76,7 @@ def _preload(spec: Message) -> None:
         raise PreloadError(f"the preload left {threads} threads, so a fork is unsafe")
     gc.collect()
     gc.freeze()  # or each collection in a worker copies the shared pages
+    collapse_pages()
 
 
 class _ForkServer:
