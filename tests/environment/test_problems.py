@@ -20,17 +20,19 @@ ENDS_BY_LIMIT = {RunStatus.TIMED_OUT, RunStatus.MEMORY_EXCEEDED}
 
 REPLAY = """
 import contextlib, io, json, sys
-namespace = {}
-for code in json.load(sys.stdin):
-    out, status = io.StringIO(), "ok"
-    try:
-        with contextlib.redirect_stdout(out):
-            exec(code, namespace)
-    except SystemExit:
-        status, namespace = "exited", {}
-    except Exception:
-        status = "error"
-    print(json.dumps([status, out.getvalue().strip()]))
+for cells in json.load(sys.stdin):
+    namespace, ends = {}, []
+    for code in cells:
+        out, status = io.StringIO(), "ok"
+        try:
+            with contextlib.redirect_stdout(out):
+                exec(code, namespace)
+        except SystemExit:
+            status, namespace = "exited", {}
+        except Exception:
+            status = "error"
+        ends.append([status, out.getvalue().strip()])
+    print(json.dumps(ends))
 """
 
 
@@ -102,43 +104,21 @@ def test_a_response_fits_its_scripted_verdict(problem: Problem) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("problem", ANSWERS, ids=by_id)
-async def test_cells_do_what_the_script_says(problem: Problem) -> None:
+async def test_cells_do_what_the_script_says() -> None:
     """Replayed in a plain interpreter, each run ends and prints as written."""
-    assert problem.script is not None
-    cells = [c for c in problem.script.cells if c.status not in ENDS_BY_LIMIT]
+    played = [
+        [cell for cell in problem.script.cells if cell.status not in ENDS_BY_LIMIT]
+        for problem in ANSWERS
+        if problem.script is not None
+    ]
+    codes = [[cell.code for cell in cells] for cells in played]
     with trio.fail_after(60):
         done = await trio.run_process(
             [sys.executable, "-c", REPLAY],
-            stdin=json.dumps([cell.code for cell in cells]).encode(),
+            stdin=json.dumps(codes).encode(),
             capture_stdout=True,
             stderr=subprocess.DEVNULL,
         )
 
     replayed = [json.loads(line) for line in done.stdout.splitlines()]
-    assert replayed == [[str(cell.status), cell.prints] for cell in cells]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("problem", ANSWERS, ids=by_id)
-async def test_a_correct_answer_is_equivalent_to_the_reference(
-    problem: Problem,
-) -> None:
-    """Where the script says correct or wrong, the comparison agrees."""
-    assert problem.script is not None
-    if problem.script.verdict not in {VerdictStatus.CORRECT, VerdictStatus.WRONG}:
-        return
-    program = (
-        "import json, sys; from math_verify import parse, verify\n"
-        "gold, answer = json.load(sys.stdin)\n"
-        r"print(verify(parse(r'\boxed{%s}' % gold), parse(answer)))"
-    )
-    with trio.fail_after(60):
-        done = await trio.run_process(
-            [sys.executable, "-c", program],
-            stdin=json.dumps([problem.answer, problem.script.response]).encode(),
-            capture_stdout=True,
-        )
-
-    equal = problem.script.verdict == VerdictStatus.CORRECT
-    assert done.stdout.decode().strip() == str(equal)
+    assert replayed == [[[c.status, c.prints] for c in cells] for cells in played]
