@@ -347,12 +347,12 @@ class Worker:
         else:
             return
         self._close()
-        if self.folder:
+        self.buried.set()
+        self._notify()
+        if self.folder:  # nobody waits for a slow disk
             await trio.to_thread.run_sync(
                 partial(shutil.rmtree, self.folder, ignore_errors=True)
             )
-        self.buried.set()
-        self._notify()
 
     def _close(self) -> None:
         self._closed = True
