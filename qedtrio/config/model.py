@@ -28,12 +28,11 @@ GIB = 1024 * MIB
 
 SCIENCE = (
     "numpy",
-    "numpy.random",  # loads lazily, as the next five do: 9 MB a worker otherwise
+    "numpy.random",  # loads lazily, as the next four do: 9 MB a worker otherwise
     "scipy.integrate",
     "scipy.linalg",
     "scipy.optimize",
-    "scipy.special",
-    "scipy.stats",
+    "scipy.special",  # but not stats: it makes every fork a quarter dearer
     "pandas",
     "sympy",
     "mpmath",

@@ -17,7 +17,6 @@ __all__ = [
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
-PR_CAPBSET_READ = 23
 PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
@@ -37,8 +36,7 @@ def drop_capabilities() -> None:
     """Empty every capability set, the bounding set included."""
     for capability in range(64):
         try:
-            if checked("prctl", PR_CAPBSET_READ, capability, 0, 0, 0) == 1:
-                checked("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
+            checked("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
         except OSError:  # past the last capability of this kernel, or not ours to drop
             break
     checked("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)

@@ -19,7 +19,7 @@ from pathlib import Path
 from qedtrio.sandbox import landlock, mounts, namespaces, privileges, seccomp
 from qedtrio.sandbox.rlimits import apply_limits
 
-__all__ = ["Sandbox", "Tier"]
+__all__ = ["Sandbox", "Seal", "Tier"]
 
 
 class Tier(StrEnum):
@@ -32,6 +32,19 @@ class Tier(StrEnum):
     def reaches(self, minimum: "Tier") -> bool:
         """Whether this tier is at least as strong as `minimum`."""
         return self.value <= minimum.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """What a pool prepares for the sealing of its workers.
+
+    Attributes:
+        program: For seccomp; empty in tier C.
+        hidden: Trees to show again inside the private folders (tier A).
+    """
+
+    program: bytes
+    hidden: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,28 +111,27 @@ class Sandbox:
             mounts.mount_proc(f"{self.root}/proc")
             mounts.switch_root(self.root)
 
-    def compile_filter(self) -> bytes:
-        """Compile the seccomp program of this pool's workers; empty in tier C."""
-        match self.tier:
-            case Tier.A:
-                return seccomp.compile_filter()
-            case Tier.B:
-                return seccomp.compile_filter(
-                    pretend=("setsid", "setpgid"), signal_self=True
-                )
-            case Tier.C:
-                return b""
+    def prepare_seal(self) -> "Seal":
+        """Work out once per pool what is the same for all its workers."""
+        program = b""
+        if self.tier is Tier.A:
+            program = seccomp.compile_filter()
+        elif self.tier is Tier.B:
+            program = seccomp.compile_filter(
+                pretend=("setsid", "setpgid"), signal_self=True
+            )
+        return Seal(program=program, hidden=mounts.hidden_trees(self.trees))
 
-    def seal_worker(self, program: bytes, folder: str) -> None:
+    def seal_worker(self, seal: "Seal", folder: str) -> None:
         """Run in a fresh worker: from here on it can only compute.
 
         Args:
-            program: From `compile_filter`.
+            seal: From `prepare_seal`.
             folder: Its private folder in tiers B and C.
         """
         if self.tier is Tier.A:
             namespaces.unshare(namespaces.MOUNT | namespaces.IPC)
-            mounts.mount_private(int(self.limits["disk_bytes"]), self.trees)
+            mounts.mount_private(int(self.limits["disk_bytes"]), seal.hidden)
             # A user namespace of its own counts its processes apart.
             with suppress(OSError):
                 namespaces.unshare_user()
@@ -132,7 +144,7 @@ class Sandbox:
             privileges.drop_capabilities()
         privileges.forbid_new_privileges()
         self._restrict_files(folder)
-        seccomp.install_filter(program, os.getpid())
+        seccomp.install_filter(seal.program, os.getpid())
 
     def _restrict_files(self, folder: str) -> None:
         if self.tier is Tier.A:

@@ -92,7 +92,7 @@ class _ForkServer:
         self._sandbox = sandbox
         self._control = control
         self._init = init
-        self._program = sandbox.compile_filter()
+        self._seal = sandbox.prepare_seal()
         self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._groups = Groups(
             alone=sandbox.tier is Tier.A, adopts=sandbox.tier is Tier.C
@@ -190,7 +190,7 @@ class _ForkServer:
         folder = cast("str", request["folder"])
 
         def prepare() -> None:
-            self._sandbox.seal_worker(self._program, folder)
+            self._sandbox.seal_worker(self._seal, folder)
             for name in self._late_preload:
                 importlib.import_module(name)
 
