@@ -66,6 +66,7 @@ class Metrics:
         self._request_children: dict[
             tuple[str, str, int], tuple[Counter, Histogram]
         ] = {}  # looking a child up by its labels costs more than counting
+        self._run_children: dict[tuple[str, str], tuple[Histogram, Histogram]] = {}
         self.registry.register(StatusCollector(status))
 
     def observe_request(
@@ -85,9 +86,16 @@ class Metrics:
 
     def observe_run(self, pool: str, result: RunResult) -> None:
         """Count a run that ended."""
-        status = result.status.value
-        self._run_seconds.labels(pool, status).observe(result.wall_seconds)
-        self._queue_seconds.labels(pool, status).observe(result.queue_seconds)
+        key = (pool, result.status.value)
+        found = self._run_children.get(key)
+        if found is None:
+            found = (
+                self._run_seconds.labels(*key),
+                self._queue_seconds.labels(*key),
+            )
+            self._run_children[key] = found
+        found[0].observe(result.wall_seconds)
+        found[1].observe(result.queue_seconds)
 
     def render(self) -> bytes:
         """Everything in Prometheus' text format."""
