@@ -33,7 +33,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
             pyfuncitem.obj, "__dict__", {}
         )
         if trio_test and len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
+            raise group.exceptions[0] from None  # noqa: ASYNC123  # what it is for
         raise
 
 

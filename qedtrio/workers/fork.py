@@ -16,16 +16,16 @@ import socket
 import subprocess  # for its constants
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import cast
 
 import trio
 
-from qedtrio.errors import WorkerError, WorkerStartError
+from qedtrio.errors import BrokenWorkerError, WorkerLostError, WorkerStartError
 from qedtrio.workers.child.protocol import Message
 from qedtrio.workers.profile import Profile, launcher_environment
-from qedtrio.workers.worker import Worker
+from qedtrio.workers.worker import Worker, killed_on_failure
 
 __all__ = ["ForkServer"]
 
@@ -205,39 +205,31 @@ class ForkServer:
         """
         worker = await self._fork()
         try:
-            with trio.fail_after(SPAWN_SECONDS):
-                born = await worker.receive()
-        except (trio.TooSlowError, WorkerError) as error:
-            await worker.kill()
+            async with killed_on_failure(worker):
+                with trio.fail_after(SPAWN_SECONDS):
+                    born = await worker.receive()
+                if born["op"] != "born":
+                    raise WorkerStartError(f"a fresh worker failed: {born['error']}")
+        except (trio.TooSlowError, WorkerLostError, BrokenWorkerError) as error:
             raise WorkerStartError(f"a fresh worker did not answer: {error}") from error
-        except BaseException:
-            await worker.kill()
-            raise
-        if born["op"] != "born":
-            await worker.kill()
-            raise WorkerStartError(f"a fresh worker failed: {born.get('error')}")
         return worker
 
     async def _fork(self) -> Worker:
         assert self._nursery is not None
         if self._is_dead():
             raise WorkerStartError("the fork server died")
-        try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            raise WorkerStartError(str(error)) from error
-        folder = ""
-        try:
-            with theirs:
-                folder = self._make_folder()
-                pid, pidfds = await self._request(folder, theirs)
-        except BaseException as error:
-            ours.close()
-            if folder:
-                shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, OSError):
+        with ExitStack() as undo:
+            try:
+                ours, theirs = socket.socketpair()
+                undo.callback(ours.close)
+                with theirs:
+                    folder = self._make_folder()
+                    if folder:
+                        undo.callback(shutil.rmtree, folder, ignore_errors=True)
+                    pid, pidfds = await self._request(folder, theirs)
+            except OSError as error:
                 raise WorkerStartError(str(error)) from error
-            raise
+            undo.pop_all()
         pidfd = pidfds.pop()
         worker = Worker(
             pid=_host_pid(pidfd, pid),

@@ -6,7 +6,7 @@ import trio
 
 from qedtrio.errors import WorkerError, WorkerStartError
 from qedtrio.workers.pool import Pool
-from qedtrio.workers.worker import Worker
+from qedtrio.workers.worker import Worker, killed_on_failure
 
 __all__ = ["lease_worker"]
 
@@ -32,12 +32,9 @@ async def lease_worker(
     """
     worker = await pool.lease(wait_seconds)
     try:
-        with trio.fail_after(BIND_SECONDS):
-            await worker.request({"op": "lease", **terms})
+        async with killed_on_failure(worker):
+            with trio.fail_after(BIND_SECONDS):
+                await worker.request({"op": "lease", **terms})
     except (WorkerError, trio.TooSlowError) as error:
-        await worker.kill()
         raise WorkerStartError(f"a fresh worker took no lease: {error}") from error
-    except BaseException:
-        await worker.kill()
-        raise
     return worker

@@ -115,6 +115,7 @@ def launcher_environment() -> dict[str, str]:
         "LANG": "C.UTF-8",
         "MPLBACKEND": "Agg",
         "MPLCONFIGDIR": "/cache/matplotlib",
+        "XDG_CACHE_HOME": "/cache",  # fontconfig's, else it complains
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SYMPY_GROUND_TYPES": "python",  # a foreign gmpy2 aborts the process

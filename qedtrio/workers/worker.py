@@ -17,8 +17,8 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import trio
@@ -34,7 +34,7 @@ from qedtrio.workers.child.protocol import (
 )
 from qedtrio.workers.output import Capture
 
-__all__ = ["OnPart", "Worker"]
+__all__ = ["OnPart", "Worker", "killed_on_failure"]
 
 READ_BYTES = 65536
 STATUS_SECONDS = 2.0
@@ -366,3 +366,14 @@ class Worker:
             if pidfd is not None:
                 trio.lowlevel.notify_closing(pidfd)
                 os.close(pidfd)
+
+
+@asynccontextmanager
+async def killed_on_failure(worker: Worker) -> AsyncIterator[None]:
+    """Kill `worker` when the block does not end well, cancellation included."""
+    try:
+        yield
+    except BaseException:
+        with trio.move_on_after(2 * BURIAL_SECONDS, shield=True):
+            await worker.kill()
+        raise

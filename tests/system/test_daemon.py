@@ -5,6 +5,7 @@ import signal
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import psutil
@@ -33,6 +34,25 @@ async def all_gone(processes: list[psutil.Process]) -> bool:
         lambda: psutil.wait_procs(processes, timeout=5)
     )
     return not alive
+
+
+async def wait_busy(api: Api, session: str) -> None:
+    """Wait until a run is on its worker; the daemon tells when asked only."""
+    while (await api.get(f"/v1/sessions/{session}"))["idle_seconds"]:  # noqa: ASYNC110
+        await trio.lowlevel.checkpoint()
+
+
+async def wait_draining(client: httpx2.AsyncClient) -> None:
+    """Wait until the daemon admits nothing more."""
+    while (await client.get("/readyz")).status_code == 200:  # noqa: ASYNC110
+        await trio.lowlevel.checkpoint()
+
+
+async def workers_of(api: Api, pool: str) -> list[dict[str, Any]]:
+    """The workers of a pool, as `/v1/status` shows them."""
+    status: dict[str, Any] = await api.get("/v1/status")
+    workers: list[dict[str, Any]] = status["pools"][pool]["workers"]
+    return workers
 
 
 def own_folders() -> set[Path]:
@@ -107,8 +127,7 @@ async def test_a_drain_answers_what_it_interrupts_as_retryable() -> None:
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(run)
-                while (await api.get("/v1/sessions/s"))["idle_seconds"]:
-                    await trio.lowlevel.checkpoint()
+                await wait_busy(api, "s")
                 daemon.process.terminate()
 
             assert replies[0]["code"] == "draining"
@@ -133,11 +152,9 @@ async def test_a_second_signal_skips_the_drain() -> None:
                         )
 
                 nursery.start_soon(run)
-                while (await api.get("/v1/sessions/s"))["idle_seconds"]:
-                    await trio.lowlevel.checkpoint()
+                await wait_busy(api, "s")
                 daemon.process.terminate()
-                while (await client.get("/readyz")).status_code == 200:
-                    await trio.lowlevel.checkpoint()
+                await wait_draining(client)
                 daemon.process.terminate()
                 assert await daemon.process.wait() == 0
 
@@ -163,15 +180,20 @@ async def test_a_dead_fork_server_costs_its_own_sessions_only() -> None:
             await api.post("/v1/sessions", 201, session_id="p", pool="plain")
             await api.run("s", "x = 1")
             await api.run("p", "y = 2")
+            (worker,) = [
+                worker
+                for worker in (await workers_of(api, "science"))
+                if worker["session_id"] == "s"
+            ]
             (launcher,) = [
                 child
                 for child in psutil.Process(daemon.process.pid).children()
-                if any(
-                    psutil.pid_exists(worker) and _is_below(worker, child)
-                    for worker in await _session_pids(api, "science")
-                )
+                if worker["pid"] in {p.pid for p in child.children(recursive=True)}
             ]
+            pidfd = os.pidfd_open(worker["pid"])
             launcher.kill()
+            await trio.lowlevel.wait_readable(pidfd)  # the worker is dead
+            os.close(pidfd)
             lost = await api.post("/v1/sessions/s/run", 500, code="x")
 
             assert lost["code"] == "worker_lost"
@@ -180,16 +202,6 @@ async def test_a_dead_fork_server_costs_its_own_sessions_only() -> None:
             status = await api.get("/v1/status")
             assert status["pools"]["science"]["restarts"] == 1  # type: ignore[index]
             assert (await api.get("/readyz"))["ready"]
-
-
-async def _session_pids(api: Api, pool: str) -> list[int]:
-    status = await api.get("/v1/status")
-    workers = status["pools"][pool]["workers"]  # type: ignore[index]
-    return [worker["pid"] for worker in workers]
-
-
-def _is_below(pid: int, ancestor: psutil.Process) -> bool:
-    return any(child.pid == pid for child in ancestor.children(recursive=True))
 
 
 async def test_a_pool_that_cannot_start_is_told_and_does_not_loop() -> None:
@@ -228,8 +240,7 @@ async def test_a_vanished_client_frees_its_session() -> None:
                 b"content-type: application/json\r\n"
                 b"content-length: %d\r\n\r\n%s" % (len(body), body)
             )
-            while (await api.get("/v1/sessions/s"))["idle_seconds"]:
-                await trio.lowlevel.checkpoint()
+            await wait_busy(api, "s")
             await stream.aclose()
 
             answer = await api.run("s", "x")

@@ -26,7 +26,10 @@ async def test_the_example_problems_are_played_whole(shared_data: Path) -> None:
     rows = read_lines(shared_data / "nemo_gym_math_with_code_example.jsonl")
     with trio.fail_after(120):
         async with (
-            open_daemon(QEDTRIO_POOLS__SCIENCE__PRELOAD="sympy") as daemon,
+            open_daemon(
+                QEDTRIO_POOLS__SCIENCE__PRELOAD="sympy",
+                QEDTRIO_VERIFY__DEADLINE_SECONDS="1",
+            ) as daemon,
             open_client(daemon.url) as client,
         ):
             api = Api(client)
