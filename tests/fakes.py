@@ -8,7 +8,7 @@ from typing import Literal
 import trio
 
 from qedtrio.api.metrics import Metrics
-from qedtrio.api.services import OnOutput, Services
+from qedtrio.api.services import Services
 from qedtrio.api.status import (
     DaemonStatus,
     Readiness,
@@ -22,6 +22,7 @@ from qedtrio.errors import (
 )
 from qedtrio.results import RunResult, RunStatus, Verdict, VerdictStatus
 from qedtrio.sessions.model import (
+    OnOutput,
     RunRequest,
     SessionInfo,
     SessionOptions,

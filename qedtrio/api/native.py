@@ -8,12 +8,12 @@ from http import HTTPStatus
 from qedtrio.api import schema
 from qedtrio.api.messages import NDJSON, Reply, Request
 from qedtrio.api.problem import HttpError
-from qedtrio.api.services import OnOutput, Services
+from qedtrio.api.services import Services
 from qedtrio.api.streams import open_run_lines, open_verdict_lines
 from qedtrio.config import Config
 from qedtrio.errors import RequestError
 from qedtrio.results import RunResult, Verdict
-from qedtrio.sessions.model import RunRequest
+from qedtrio.sessions.model import OnOutput, RunRequest
 from qedtrio.verify.model import VerifyItem
 
 __all__ = [

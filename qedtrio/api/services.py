@@ -9,15 +9,10 @@ from qedtrio.api.metrics import Metrics
 from qedtrio.api.status import DaemonStatus, Readiness
 from qedtrio.config import Config
 from qedtrio.results import RunResult, Verdict
-from qedtrio.sessions.model import RunRequest, SessionInfo, SessionOptions
+from qedtrio.sessions.model import OnOutput, RunRequest, SessionInfo, SessionOptions
 from qedtrio.verify.model import VerifyItem
 
-__all__ = ["OnOutput", "OutputStream", "Services", "Sessions", "Verifier"]
-
-OutputStream = Literal["stdout", "stderr"]
-
-OnOutput = Callable[[OutputStream, str], None]
-"""Called synchronously with each piece of output, in order; must not block."""
+__all__ = ["Services", "Sessions", "Verifier"]
 
 
 class Sessions(Protocol):

@@ -15,8 +15,8 @@ import trio
 
 from qedtrio.api.codec import encode, encode_event
 from qedtrio.api.problem import describe
-from qedtrio.api.services import OnOutput, OutputStream
 from qedtrio.results import RunResult, Verdict
+from qedtrio.sessions.model import OnOutput, OutputStream
 
 __all__ = ["open_run_lines", "open_verdict_lines"]
 

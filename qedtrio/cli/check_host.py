@@ -1,8 +1,6 @@
 """`qedtrio check-host`: which isolation tier this host reaches, and the remedy."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import click
 import msgspec
@@ -12,31 +10,10 @@ from rich.table import Table
 
 from qedtrio.cli.entry import run_async
 from qedtrio.cli.options import config_option, read_config
-from qedtrio.workers.probe import probe_host
+from qedtrio.sandbox.tiers import Tier
+from qedtrio.workers.probe import HostReport, probe_host
 
 __all__ = ["command"]
-
-
-class Finding(Protocol):
-    """One facility that was probed."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def ok(self) -> bool: ...
-    @property
-    def detail(self) -> str: ...
-    @property
-    def remedy(self) -> str: ...
-
-
-class Report(Protocol):
-    """What the probe concluded."""
-
-    @property
-    def tier(self) -> str: ...
-    @property
-    def findings(self) -> Sequence[Finding]: ...
 
 
 @click.command()
@@ -49,7 +26,7 @@ def command(config_path: Path | None, as_json: bool) -> None:
     """
     config, _ = read_config(config_path)
     minimum = config.daemon.minimum_tier
-    report: Report = run_async(probe_host)
+    report = run_async(probe_host)
     if as_json:
         click.echo(render_json(report, minimum))
     else:
@@ -57,12 +34,12 @@ def command(config_path: Path | None, as_json: bool) -> None:
     raise SystemExit(0 if is_enough(report, minimum) else 1)
 
 
-def is_enough(report: Report, minimum: str) -> bool:
+def is_enough(report: HostReport, minimum: str) -> bool:
     """Tell whether the tier reached is at least `minimum`; A is the strongest."""
-    return report.tier <= minimum
+    return Tier(report.tier).reaches(Tier(minimum))
 
 
-def render_json(report: Report, minimum: str) -> str:
+def render_json(report: HostReport, minimum: str) -> str:
     """Encode the report with the configured minimum, indented for people."""
     document = {
         "tier": report.tier,
@@ -76,7 +53,7 @@ def render_json(report: Report, minimum: str) -> str:
     return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
-def print_report(report: Report, minimum: str, console: Console) -> None:
+def print_report(report: HostReport, minimum: str, console: Console) -> None:
     """Print the findings, then the conclusion with every open remedy."""
     table = Table("", "facility", "found", title=f"isolation tier {report.tier}")
     for finding in report.findings:

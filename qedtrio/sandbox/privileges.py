@@ -11,7 +11,6 @@ __all__ = [
     "die_with_parent",
     "drop_capabilities",
     "forbid_new_privileges",
-    "hide_memory",
 ]
 
 # linux/prctl.h
@@ -62,8 +61,3 @@ def die_with_parent() -> None:
 def become_subreaper() -> None:
     """Adopt descendants whose parents die, instead of the host's init."""
     checked("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def hide_memory() -> None:
-    """Keep other processes of the same user out of our memory and /proc files."""
-    checked("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)

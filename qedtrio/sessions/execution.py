@@ -10,19 +10,20 @@ import itertools
 import os
 import signal
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import cast
 
 import trio
 
 from qedtrio.errors import BrokenWorkerError, WorkerError, WorkerLostError
 from qedtrio.results import RunError, RunResult, RunStatus, Truncated
+from qedtrio.sessions.model import OnOutput, OutputStream
 from qedtrio.workers.child.protocol import Message
 from qedtrio.workers.output import Capture
 from qedtrio.workers.worker import STATUS_SECONDS, Worker
 
-__all__ = ["Execution", "OnOutput", "Stream", "fresh_run_id"]
+__all__ = ["Execution", "fresh_run_id"]
 
 INTERRUPTS = 3
 QUICK_SECONDS = 0.003
@@ -30,12 +31,7 @@ QUICK_SECONDS = 0.003
 INTERRUPT_SECONDS = 0.28
 """Between interrupts; subprocess.run holds one back for a quarter second."""
 
-Stream = Literal["stdout", "stderr"]
-STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
-
-OnOutput = Callable[[Stream, str], None]
-"""Called with each part of the output as it arrives."""
-
+STREAMS: tuple[OutputStream, OutputStream] = ("stdout", "stderr")
 
 _PREFIX = uuid.uuid4().hex[:12]
 _NUMBERS = itertools.count(1)

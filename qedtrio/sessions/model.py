@@ -1,10 +1,23 @@
 """What goes into sessions and what is told about them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
-__all__ = ["RunRequest", "SessionInfo", "SessionOptions", "SessionState"]
+__all__ = [
+    "OnOutput",
+    "OutputStream",
+    "RunRequest",
+    "SessionInfo",
+    "SessionOptions",
+    "SessionState",
+]
+
+OutputStream = Literal["stdout", "stderr"]
+
+OnOutput = Callable[[OutputStream, str], None]
+"""Called synchronously with each part of the output, in order; must not block."""
 
 
 class SessionState(StrEnum):

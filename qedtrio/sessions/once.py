@@ -8,8 +8,8 @@ import trio
 from qedtrio.config import Limits
 from qedtrio.errors import RequestError
 from qedtrio.results import RunResult
-from qedtrio.sessions.execution import Execution, OnOutput, fresh_run_id
-from qedtrio.sessions.model import RunRequest
+from qedtrio.sessions.execution import Execution, fresh_run_id
+from qedtrio.sessions.model import OnOutput, RunRequest
 from qedtrio.sessions.session import run_deadline
 from qedtrio.workers.leases import lease_worker
 from qedtrio.workers.pool import Pool

@@ -25,9 +25,14 @@ from qedtrio.errors import (
     SessionNotFoundError,
 )
 from qedtrio.results import RunResult
-from qedtrio.sessions.execution import OnOutput
 from qedtrio.sessions.limits import effective_limits
-from qedtrio.sessions.model import RunRequest, SessionInfo, SessionOptions, SessionState
+from qedtrio.sessions.model import (
+    OnOutput,
+    RunRequest,
+    SessionInfo,
+    SessionOptions,
+    SessionState,
+)
 from qedtrio.sessions.once import Once
 from qedtrio.sessions.session import Session, run_deadline
 from qedtrio.workers.pool import Pool

@@ -28,8 +28,14 @@ from qedtrio.errors import (
     WorkerLostError,
 )
 from qedtrio.results import RunResult
-from qedtrio.sessions.execution import Execution, OnOutput, fresh_run_id
-from qedtrio.sessions.model import RunRequest, SessionInfo, SessionOptions, SessionState
+from qedtrio.sessions.execution import Execution, fresh_run_id
+from qedtrio.sessions.model import (
+    OnOutput,
+    RunRequest,
+    SessionInfo,
+    SessionOptions,
+    SessionState,
+)
 from qedtrio.workers.leases import lease_worker
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.worker import Worker

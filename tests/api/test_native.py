@@ -3,7 +3,6 @@
 import pytest
 import trio
 
-from qedtrio.api.services import OnOutput
 from qedtrio.api.status import Readiness
 from qedtrio.errors import (
     OverloadedError,
@@ -13,7 +12,7 @@ from qedtrio.errors import (
     WorkerStartError,
 )
 from qedtrio.results import RunResult, RunStatus
-from qedtrio.sessions.model import RunRequest
+from qedtrio.sessions.model import OnOutput, RunRequest
 from tests.api.harness import open_server
 from tests.fakes import FakeDaemon, FakeSessions
 

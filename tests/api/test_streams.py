@@ -11,11 +11,11 @@ from qedtrio.api.app import build_app
 from qedtrio.api.front import Front
 from qedtrio.api.messages import Reply, Request
 from qedtrio.api.routing import Route, RouteTable
-from qedtrio.api.services import OnOutput, Services
+from qedtrio.api.services import Services
 from qedtrio.api.streams import PENDING_CHARS, open_run_lines
 from qedtrio.errors import WorkerLostError
 from qedtrio.results import RunResult, RunStatus, Verdict
-from qedtrio.sessions.model import RunRequest
+from qedtrio.sessions.model import OnOutput, RunRequest
 from qedtrio.verify.model import VerifyItem
 from tests.api.harness import get, open_server, post, read_to_end
 from tests.fakes import FakeDaemon, FakeSessions, FakeVerifier
