@@ -13,6 +13,7 @@ __all__ = [
     "USER",
     "UTS",
     "enter",
+    "leave_descriptor_table",
     "unshare",
     "unshare_user",
 ]
@@ -24,6 +25,7 @@ IPC = 0x08000000
 USER = 0x10000000
 PID = 0x20000000
 NETWORK = 0x40000000
+DESCRIPTORS = 0x00000400
 
 
 def unshare(flags: int) -> None:
@@ -41,6 +43,15 @@ def unshare_user(flags: int = 0) -> None:
         ("gid_map", f"{gid} {gid} 1"),
     ):
         Path(f"/proc/self/{name}").write_text(text, encoding="ascii")
+
+
+def leave_descriptor_table() -> None:
+    """Give this thread a table of its own; the others keep what they had.
+
+    Threads started from here on share the new one. Costs nothing when no
+    other thread shares the table (unshare(2), CLONE_FILES).
+    """
+    checked("unshare", DESCRIPTORS)
 
 
 def enter(descriptor: int, kind: int) -> None:

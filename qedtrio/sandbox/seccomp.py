@@ -22,7 +22,7 @@ DENIED = (
     "personality", "pidfd_getfd", "pidfd_send_signal", "pivot_root",
     "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl",
     "reboot", "request_key", "sethostname", "setns", "swapoff", "swapon", "syslog",
-    "umount2", "unshare", "userfaultfd", "vhangup",
+    "umount2", "userfaultfd", "vhangup",
 )  # fmt: skip
 """Answered with EPERM: nothing a computation needs, much that an escape does."""
 
@@ -33,6 +33,7 @@ LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, RETURN = 0x20, 0x15, 0x35, 0x45,
 OFFSET_NUMBER, OFFSET_ARCH, OFFSET_FIRST_ARGUMENT = 0, 4, 16
 
 X32_BIT = 0x40000000
+CLONE_FILES = 0x400
 NAMESPACE_FLAGS = 0x7E020080  # every CLONE_NEW* of linux/sched.h
 
 Instruction = tuple[int, int, int, int]
@@ -73,6 +74,13 @@ def compile_filter(*, pretend: Iterable[str] = (), signal_self: bool = False) ->
         (JUMP_SET, 0, 1, NAMESPACE_FLAGS),
         (RETURN, 0, 0, ERRNO | errno.EPERM),
         (RETURN, 0, 0, ALLOW),
+    ]
+    program += [  # a thread may leave its descriptors to the others
+        (JUMP_EQUAL, 0, 4, NUMBERS["unshare"]),
+        (LOAD, 0, 0, OFFSET_FIRST_ARGUMENT),
+        (JUMP_EQUAL, 0, 1, CLONE_FILES),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, ERRNO | errno.EPERM),
     ]
     if signal_self:
         for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):

@@ -8,6 +8,7 @@ the host did is an exception.
 
 import itertools
 import os
+import secrets
 import signal
 import uuid
 from collections.abc import Mapping
@@ -75,6 +76,9 @@ class Execution:
     finished: trio.Event = field(default_factory=trio.Event)
     _captures: tuple[Capture, Capture] = field(init=False)
     _started: float = field(init=False, default=0.0)
+    # A process that an earlier run left behind may still hold the channel; it
+    # cannot know this, so it cannot answer for a later run.
+    _token: str = field(init=False, default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
         """Make room for the output."""
@@ -137,7 +141,12 @@ class Execution:
         return self._conclude(reply, timed_out=True)
 
     def _dispatch(self) -> memoryview:
-        message: Message = {"op": "run", "code": self.code, "stdin": self.stdin}
+        message: Message = {
+            "op": "run",
+            "token": self._token,
+            "code": self.code,
+            "stdin": self.stdin,
+        }
         writers = self.worker.open_pipes()
         try:
             return self.worker.send_nowait(message, writers)
@@ -211,6 +220,8 @@ class Execution:
         return self._result(RunStatus.EXITED, exit_code=code, state="lost")
 
     def _conclude(self, reply: Message, *, timed_out: bool = False) -> RunResult:
+        if reply.get("token") != self._token:
+            raise BrokenWorkerError("a reply that answers no request of ours")
         try:
             status = RunStatus(cast("str", reply["status"]))
             error = _read_error(reply.get("error"))

@@ -47,6 +47,10 @@ class Channel:
         """Send one message, waiting until the daemon has room for it."""
         self._sock.sendall(frame(message))
 
+    def close(self) -> None:
+        """Let go of the socket; the daemon hears of it when no other holds it."""
+        self._sock.close()
+
     def _read(self, size: int) -> bytes:
         parts = []
         while size:

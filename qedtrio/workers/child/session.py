@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from qedtrio.sandbox.rlimits import apply_limits
-from qedtrio.workers.child import cell, seeds
+from qedtrio.workers.child import cell, seeds, strays
 from qedtrio.workers.child.channel import Channel
 from qedtrio.workers.child.protocol import Message
 from qedtrio.workers.child.streams import Streams
@@ -43,6 +43,8 @@ class _Running:
 def serve(channel: Channel) -> None:
     """Serve a session's requests until the daemon hangs up."""
     session = _Session()
+    # What the code forks has no business with the daemon.
+    os.register_at_fork(after_in_child=channel.close)
     while True:
         request, descriptors = channel.receive()
         match request["op"]:
@@ -108,8 +110,10 @@ class _Session:
         if os.getpid() != process:
             self._leave_fork(outcome)
         self._streams.close()
+        strays.leave_descriptors()
         return {
             "op": "done",
+            "token": request.get("token"),
             **outcome,
             "wall_seconds": time.perf_counter() - started,
             **self._read_usage(),
