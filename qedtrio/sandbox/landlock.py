@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qedtrio.sandbox.libc import call, checked
 
-__all__ = ["abi_version", "restrict_files"]
+__all__ = ["SIGNALS_ABI", "abi_version", "restrict_files"]
 
 # linux/landlock.h
 CREATE_RULESET_VERSION = 1
@@ -18,6 +18,9 @@ MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 NET_BIND_TCP, NET_CONNECT_TCP = 1, 1 << 1
 SCOPE_ABSTRACT_UNIX, SCOPE_SIGNAL = 1, 1 << 1
+
+SIGNALS_ABI = 6
+"""The first that keeps signals, and abstract unix sockets, in the domain."""
 
 _FIRST_ABI = (1 << 13) - 1  # every right of ABI 1
 
@@ -79,9 +82,9 @@ def _file_rights(abi: int) -> int:
 
 def _create_ruleset(abi: int, handled: int) -> int:
     network = NET_BIND_TCP | NET_CONNECT_TCP if abi >= 4 else 0
-    scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL if abi >= 6 else 0
+    scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL if abi >= SIGNALS_ABI else 0
     # Older kernels refuse a longer structure than they know.
-    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    size = 8 if abi < 4 else 16 if abi < SIGNALS_ABI else 24
     attributes = struct.pack("QQQ", handled, network, scoped)[:size]
     return checked("landlock_create_ruleset", attributes, ctypes.c_size_t(size), 0)
 

@@ -11,43 +11,77 @@ from collections.abc import Iterable
 
 from qedtrio.sandbox.libc import AUDIT_ARCH, IS_X86, NUMBERS, checked
 
-__all__ = ["DENIED", "compile_filter", "install_filter"]
+__all__ = ["DENIED", "SHARED_DENIED", "compile_filter", "install_filter"]
 
 DENIED = (
-    "acct", "add_key", "bpf", "chroot", "delete_module", "finit_module", "fsconfig",
-    "fsmount", "fsopen", "fspick", "init_module", "io_uring_enter", "io_uring_register",
-    "io_uring_setup", "ioperm", "iopl", "kcmp", "kexec_file_load", "kexec_load",
-    "keyctl", "lookup_dcookie", "memfd_secret", "mount", "mount_setattr", "move_mount",
-    "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open",
-    "personality", "pidfd_getfd", "pidfd_send_signal", "pivot_root",
-    "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl",
-    "reboot", "request_key", "sethostname", "setns", "swapoff", "swapon", "syslog",
-    "umount2", "userfaultfd", "vhangup",
+    "accept", "accept4", "acct", "add_key", "adjtimex", "bind", "bpf", "chroot",
+    "clock_adjtime", "clock_settime", "connect", "delete_module", "fanotify_init",
+    "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module",
+    "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kcmp",
+    "kexec_file_load", "kexec_load", "keyctl", "listen", "listmount", "lookup_dcookie",
+    "memfd_secret", "modify_ldt", "mount", "mount_setattr", "move_mount",
+    "name_to_handle_at", "open_by_handle_at", "open_tree", "open_tree_attr",
+    "perf_event_open", "personality", "pidfd_getfd", "pidfd_send_signal",
+    "pivot_root", "process_madvise", "process_mrelease", "process_vm_readv",
+    "process_vm_writev", "ptrace", "quotactl", "quotactl_fd", "reboot", "request_key",
+    "setdomainname", "sethostname", "setns", "settimeofday", "statmount", "swapoff",
+    "swapon", "syslog", "umount2", "userfaultfd", "vhangup",
 )  # fmt: skip
 """Answered with EPERM: nothing a computation needs, much that an escape does."""
+
+SHARED_DENIED = (
+    "migrate_pages", "move_pages", "mq_open", "msgget", "semget", "shmget",
+)  # fmt: skip
+"""Denied too where the worker shares the host's PID and IPC namespaces."""
 
 # linux/seccomp.h, linux/bpf_common.h
 SET_MODE_FILTER, FLAG_TSYNC = 1, 1
 ALLOW, ERRNO, KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-OFFSET_NUMBER, OFFSET_ARCH, OFFSET_FIRST_ARGUMENT = 0, 4, 16
+AND = 0x54
+OFFSET_NUMBER, OFFSET_ARCH = 0, 4
+FIRST, SECOND = 16, 24
+"""Offsets of the low halves of the first two arguments."""
 
 X32_BIT = 0x40000000
 CLONE_FILES = 0x400
-NAMESPACE_FLAGS = 0x7E020080  # every CLONE_NEW* of linux/sched.h
+CLONE_DENIED = 0x7E028080
+"""Every CLONE_NEW* of linux/sched.h, and CLONE_PARENT: a child that is no child."""
+
+SOCK_TYPE_MASK, SOCK_STREAM, SOCK_SEQPACKET, AF_UNIX = 0xF, 1, 5, 1
+
+SET_OWNER = (8, 10, 15)
+"""fcntl's F_SETOWN, F_SETSIG, F_SETOWN_EX: a signal of choice to any process of
+the same user, past every filter on kill."""
+BAD_IOCTLS = (0x8901, 0x8902, 0x5412, 0x541C)
+"""FIOSETOWN and SIOCSPGRP, which do the same; TIOCSTI and TIOCLINUX, which type."""
+
+OF_PROCESSES = (
+    "prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam",
+    "sched_setscheduler",
+)  # fmt: skip
+"""Work on any process of the same user, whose id is the first argument: a CPU
+limit of one second kills a daemon as surely as a signal."""
+SIGNALS = ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+
+SELF = 0x5E1F5E1F
+"""Stands for the process id in a compiled filter."""
 
 Instruction = tuple[int, int, int, int]
 
 
-def compile_filter(*, pretend: Iterable[str] = (), signal_self: bool = False) -> bytes:
+def compile_filter(
+    *, pretend: Iterable[str] = (), shared: bool = False, signal_self: bool = False
+) -> bytes:
     """Compile the filter of a worker.
 
     Args:
         pretend: Calls that return 0 and do nothing: tier B keeps a worker's
             descendants in its process group this way.
-        signal_self: Whether signals may go to the own process only, for tiers
-            without a PID namespace; the process id is compiled in by
-            `install_filter`.
+        shared: Whether the worker shares the host's PID and IPC namespaces.
+        signal_self: Whether signals may go to the own process only, where
+            neither a namespace nor Landlock keeps them in. The process id is
+            compiled in by `install_filter`.
 
     Returns:
         The program, for `install_filter`.
@@ -68,30 +102,24 @@ def compile_filter(*, pretend: Iterable[str] = (), signal_self: bool = False) ->
     # Its flags are behind a pointer; ENOSYS makes the C library use clone.
     program += _answer(["clone3"], errno.ENOSYS)
     program += _answer(["socket"], errno.EAFNOSUPPORT)
-    program += [
-        (JUMP_EQUAL, 0, 4, NUMBERS["clone"]),
-        (LOAD, 0, 0, OFFSET_FIRST_ARGUMENT),
-        (JUMP_SET, 0, 1, NAMESPACE_FLAGS),
-        (RETURN, 0, 0, ERRNO | errno.EPERM),
-        (RETURN, 0, 0, ALLOW),
-    ]
-    program += [  # a thread may leave its descriptors to the others
-        (JUMP_EQUAL, 0, 4, NUMBERS["unshare"]),
-        (LOAD, 0, 0, OFFSET_FIRST_ARGUMENT),
-        (JUMP_EQUAL, 0, 1, CLONE_FILES),
-        (RETURN, 0, 0, ALLOW),
-        (RETURN, 0, 0, ERRNO | errno.EPERM),
-    ]
+    program += _socketpair()
+    program += _when("clone", FIRST, [(JUMP_SET, CLONE_DENIED)], allow=False)
+    # A thread may leave its descriptors to the others.
+    program += _only("unshare", FIRST, [CLONE_FILES])
+    program += _when("fcntl", SECOND, _equal(SET_OWNER), allow=False)
+    program += _when("ioctl", SECOND, _equal(BAD_IOCTLS), allow=False)
+    if shared:
+        program += _answer(SHARED_DENIED, errno.EPERM)
+        for name in OF_PROCESSES:
+            program += _only(name, FIRST, [0, SELF])
+        for name in ("setpriority", "ioprio_set"):  # their first says what it is of
+            program += _only(name, SECOND, [0, SELF])
     if signal_self:
-        for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
-            program += _only_self(NUMBERS[name])
+        for name in SIGNALS:
+            program += _only(name, FIRST, [0, SELF])
         program += _answer(["tkill"], errno.EPERM)
     program.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("HBBI", *line) for line in program)
-
-
-SELF = 0x5E1F5E1F
-"""Stands for the process id in a compiled filter."""
 
 
 def _answer(names: Iterable[str], error: int) -> list[Instruction]:
@@ -105,13 +133,47 @@ def _answer(names: Iterable[str], error: int) -> list[Instruction]:
     return lines
 
 
-def _only_self(number: int) -> list[Instruction]:
+def _equal(values: Iterable[int]) -> list[tuple[int, int]]:
+    return [(JUMP_EQUAL, value) for value in values]
+
+
+def _only(name: str, argument: int, values: Iterable[int]) -> list[Instruction]:
+    """Allow a call with one of these values, and refuse it with any other."""
+    return _when(name, argument, _equal(values), allow=True)
+
+
+def _when(
+    name: str, argument: int, tests: list[tuple[int, int]], *, allow: bool
+) -> list[Instruction]:
+    """Allow, or refuse, a call whose argument passes one of the tests."""
+    passed, failed = (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERRNO | errno.EPERM)
+    if not allow:
+        passed, failed = failed, passed
+    count = len(tests)
     return [
-        (JUMP_EQUAL, 0, 4, number),
-        (LOAD, 0, 0, OFFSET_FIRST_ARGUMENT),
-        (JUMP_EQUAL, 0, 1, SELF),
-        (RETURN, 0, 0, ALLOW),
+        (JUMP_EQUAL, 0, count + 3, NUMBERS[name]),
+        (LOAD, 0, 0, argument),
+        *((test, count - n, 0, value) for n, (test, value) in enumerate(tests)),
+        failed,
+        passed,
+    ]
+
+
+def _socketpair() -> list[Instruction]:
+    """Allow connected pairs of unix sockets, which can reach nobody else.
+
+    A datagram pair could: each sendto(2) may name another address.
+    """
+    return [
+        (JUMP_EQUAL, 0, 8, NUMBERS["socketpair"]),
+        (LOAD, 0, 0, FIRST),
+        (JUMP_EQUAL, 0, 4, AF_UNIX),
+        (LOAD, 0, 0, SECOND),
+        (AND, 0, 0, SOCK_TYPE_MASK),
+        (JUMP_EQUAL, 2, 0, SOCK_STREAM),
+        (JUMP_EQUAL, 1, 0, SOCK_SEQPACKET),
         (RETURN, 0, 0, ERRNO | errno.EPERM),
+        (RETURN, 0, 0, ALLOW),
     ]
 
 

@@ -117,8 +117,11 @@ class Sandbox:
         if self.tier is Tier.A:
             program = seccomp.compile_filter()
         elif self.tier is Tier.B:
+            # From ABI 6 on Landlock keeps signals in the worker's own domain.
             program = seccomp.compile_filter(
-                pretend=("setsid", "setpgid"), signal_self=True
+                pretend=("setsid", "setpgid"),
+                shared=True,
+                signal_self=landlock.abi_version() < landlock.SIGNALS_ABI,
             )
         return Seal(program=program, hidden=mounts.hidden_trees(self.trees))
 
@@ -136,6 +139,8 @@ class Sandbox:
             with suppress(OSError):
                 namespaces.unshare_user()
             folder = "/session"
+        else:
+            _live_in(folder)
         os.chdir(folder)
         apply_limits(self.limits)
         if self.tier is Tier.C:
@@ -156,6 +161,14 @@ class Sandbox:
             # Its own /proc entry and nobody else's; children get none.
             proc = ["/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat"]
             landlock.restrict_files([*self.trees, *proc], [folder, *devices])
+
+
+def _live_in(folder: str) -> None:
+    """Make a folder of the host what /session and /tmp are in tier A."""
+    for name in ("HOME", "TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME"):
+        os.environ[name] = folder
+    if preloaded := sys.modules.get("tempfile"):
+        preloaded.tempdir = None  # type: ignore[attr-defined]  # looked up anew
 
 
 def _is_readable_by_others(*folders: str) -> bool:
