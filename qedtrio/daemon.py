@@ -10,13 +10,10 @@ the nesting from the inside out: listeners, sessions, workers.
 import logging
 import os
 import resource
-import shutil
 import signal
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 
 import trio
 
@@ -30,6 +27,7 @@ from qedtrio.errors import ConfigError
 from qedtrio.report import Reporter
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.registry import Sessions
+from qedtrio.state import claim_folder, remove_stale_folders
 from qedtrio.verify.service import Verifier
 from qedtrio.workers.jobs import JobWorkers
 from qedtrio.workers.pool import Pool
@@ -74,7 +72,7 @@ async def run_daemon(
     raise_descriptor_limit()
     host = await probe_host(config.daemon.sandbox_uid)
     require_tier(config, host)
-    async with _open_state_dir(config) as state_dir:
+    with _open_state_dir(config) as state_dir:
         daemon = Daemon(config, host.tier, state_dir)
         stopped = trio.Event() if stop is None else stop
         await daemon.run(stopped, bench_echo, task_status)
@@ -148,18 +146,17 @@ def require_tier(config: Config, host: HostReport) -> None:
     )
 
 
-@asynccontextmanager
-async def _open_state_dir(config: Config) -> AsyncIterator[str]:
-    parent = config.daemon.state_dir or None
-    try:
-        folder = tempfile.mkdtemp(prefix="qedtrio-", dir=parent)
-        os.chmod(folder, 0o711)  # noqa: PTH101, S103  # workers may be another user
-    except OSError as error:
-        raise ConfigError("daemon.state_dir", str(error)) from error
-    try:
+@contextmanager
+def _open_state_dir(config: Config) -> Iterator[str]:
+    parent = config.daemon.state_dir
+    if removed := remove_stale_folders(parent):
+        log.warning("folders of killed daemons removed", extra={"folders": removed})
+    with ExitStack() as folders:
+        try:
+            folder = folders.enter_context(claim_folder(parent))
+        except OSError as error:
+            raise ConfigError("daemon.state_dir", str(error)) from error
         yield folder
-    finally:
-        shutil.rmtree(Path(folder), ignore_errors=True)
 
 
 class Daemon:

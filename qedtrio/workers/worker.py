@@ -13,17 +13,16 @@ it never gives up while the daemon runs.
 import logging
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 
 import trio
 
 from qedtrio.errors import BrokenWorkerError, ReleaseFailedError, WorkerLostError
+from qedtrio.state import remove_folder
 from qedtrio.workers.child.protocol import (
     HEADER_BYTES,
     Message,
@@ -350,9 +349,7 @@ class Worker:
         self.buried.set()
         self._notify()
         if self.folder:  # nobody waits for a slow disk
-            await trio.to_thread.run_sync(
-                partial(shutil.rmtree, self.folder, ignore_errors=True)
-            )
+            await trio.to_thread.run_sync(remove_folder, self.folder)
 
     def _close(self) -> None:
         self._closed = True
