@@ -13,6 +13,7 @@ import resource
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -23,7 +24,7 @@ from qedtrio.api.server import serve_listener
 from qedtrio.api.services import Services
 from qedtrio.api.sockets import address_of, open_socket
 from qedtrio.config import Config
-from qedtrio.errors import ConfigError
+from qedtrio.errors import ConfigError, ReleaseFailedError
 from qedtrio.report import Reporter
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.registry import Sessions
@@ -52,25 +53,32 @@ async def run_daemon(
     *,
     stop: trio.Event | None = None,
     bench_echo: bool = False,
+    strongest_tier: Tier = Tier.A,
     task_status: trio.TaskStatus[Urls] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run the daemon until `stop` is set and it has drained.
 
     Cancellation ends it without a drain. Either way every process that it
-    started is dead, and its folder removed, when this returns.
+    started is dead, and its folder removed, when this returns; one that does
+    not die, though killed, keeps it for a bounded time only.
 
     Args:
         config: What to run.
         stop: Set to drain and return; None to run until cancelled.
         bench_echo: Whether to serve the route that only benchmarks need.
+        strongest_tier: Isolate no stronger than this, as tests of the weaker
+            tiers need.
         task_status: Told the listeners' URLs once every pool runs or failed.
 
     Raises:
         ConfigError: The host does not reach the configured tier, or an
             address cannot be listened at.
+        ReleaseFailedError: It has drained, but some workers do not die.
     """
     raise_descriptor_limit()
     host = await probe_host(config.daemon.sandbox_uid)
+    if host.tier.reaches(strongest_tier):
+        host = replace(host, tier=strongest_tier)
     require_tier(config, host)
     with _open_state_dir(config) as state_dir:
         daemon = Daemon(config, host.tier, state_dir)
@@ -83,6 +91,7 @@ async def serve_forever(
     on_ready: Callable[[Urls], None],
     *,
     bench_echo: bool = False,
+    strongest_tier: Tier = Tier.A,
     owner: int | None = None,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT; a second one skips the drain.
@@ -91,6 +100,7 @@ async def serve_forever(
         config: What to run.
         on_ready: Told the listeners' URLs.
         bench_echo: Whether to serve the route that only benchmarks need.
+        strongest_tier: Isolate no stronger than this.
         owner: A pipe held open by whoever started us; its end, which also
             comes when that process is killed, is a request to stop.
     """
@@ -114,7 +124,13 @@ async def serve_forever(
             nursery.start_soon(watch)
             if owner is not None:
                 nursery.start_soon(watch_owner, trio.lowlevel.FdStream(owner))
-            run = partial(run_daemon, config, stop=stop, bench_echo=bench_echo)
+            run = partial(
+                run_daemon,
+                config,
+                stop=stop,
+                bench_echo=bench_echo,
+                strongest_tier=strongest_tier,
+            )
             on_ready(await nursery.start(_then_cancel, run, nursery.cancel_scope))
 
 
@@ -238,6 +254,14 @@ class Daemon:
                 await self._serve(stop, bench_echo, task_status)
                 domain.cancel_scope.cancel()
             pools.cancel_scope.cancel()
+        self._refuse_survivors()
+
+    def _refuse_survivors(self) -> None:
+        pids = {w.pid for pool in self._pools.values() for w in pool.unburied()}
+        if pids:
+            raise ReleaseFailedError(
+                f"killed, but not seen dead: processes {', '.join(map(str, pids))}"
+            )
 
     async def _serve(
         self, stop: trio.Event, bench_echo: bool, task_status: trio.TaskStatus[Urls]

@@ -11,6 +11,7 @@ first strike until its burial it is DYING. Nobody but `watch` buries.
 """
 
 import logging
+import math
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -75,12 +76,12 @@ class Life:
         self._ask = kill_group
         self._notify = notify
         self._reported = trio.Event()
-        self._struck = False
+        self._struck_at = math.inf
 
     @property
     def is_dying(self) -> bool:
         """Whether it was struck, and something of it still lives."""
-        return self._struck and not self.buried.is_set()
+        return self._struck_at < math.inf and not self.buried.is_set()
 
     def interrupt(self) -> None:
         """Send SIGINT to the worker itself, if it lives."""
@@ -101,7 +102,7 @@ class Life:
         """Kill everything that can be reached; bounded, confirms nothing."""
         if self.buried.is_set():
             return
-        self._struck = True
+        self._struck_at = min(self._struck_at, trio.current_time())
         if self._first is not None:
             with suppress(OSError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
@@ -131,7 +132,8 @@ class Life:
         finally:
             self._note_gone()
             if not self.buried.is_set():
-                seconds = LAST_SECONDS if self.failed_burials else BURIAL_SECONDS
+                left = self._struck_at + BURIAL_SECONDS - trio.current_time()
+                seconds = min(BURIAL_SECONDS, max(LAST_SECONDS, left))
                 with trio.CancelScope(shield=True):
                     await self._bury(seconds, let_go)
 
