@@ -10,13 +10,11 @@ the nesting from the inside out: listeners, sessions, workers.
 import logging
 import os
 import resource
-import shutil
 import signal
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import trio
 
@@ -26,10 +24,11 @@ from qedtrio.api.server import serve_listener
 from qedtrio.api.services import Services
 from qedtrio.api.sockets import address_of, open_socket
 from qedtrio.config import Config
-from qedtrio.errors import ConfigError
+from qedtrio.errors import ConfigError, ReleaseFailedError
 from qedtrio.report import Reporter
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.registry import Sessions
+from qedtrio.state import claim_folder, remove_stale_folders
 from qedtrio.verify.service import Verifier
 from qedtrio.workers.jobs import JobWorkers
 from qedtrio.workers.pool import Pool
@@ -54,27 +53,34 @@ async def run_daemon(
     *,
     stop: trio.Event | None = None,
     bench_echo: bool = False,
+    strongest_tier: Tier = Tier.A,
     task_status: trio.TaskStatus[Urls] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run the daemon until `stop` is set and it has drained.
 
     Cancellation ends it without a drain. Either way every process that it
-    started is dead, and its folder removed, when this returns.
+    started is dead, and its folder removed, when this returns; one that does
+    not die, though killed, keeps it for a bounded time only.
 
     Args:
         config: What to run.
         stop: Set to drain and return; None to run until cancelled.
         bench_echo: Whether to serve the route that only benchmarks need.
+        strongest_tier: Isolate no stronger than this, as tests of the weaker
+            tiers need.
         task_status: Told the listeners' URLs once every pool runs or failed.
 
     Raises:
         ConfigError: The host does not reach the configured tier, or an
             address cannot be listened at.
+        ReleaseFailedError: It has drained, but some workers do not die.
     """
     raise_descriptor_limit()
     host = await probe_host(config.daemon.sandbox_uid)
+    if host.tier.reaches(strongest_tier):
+        host = replace(host, tier=strongest_tier)
     require_tier(config, host)
-    async with _open_state_dir(config) as state_dir:
+    with _open_state_dir(config) as state_dir:
         daemon = Daemon(config, host.tier, state_dir)
         stopped = trio.Event() if stop is None else stop
         await daemon.run(stopped, bench_echo, task_status)
@@ -85,6 +91,7 @@ async def serve_forever(
     on_ready: Callable[[Urls], None],
     *,
     bench_echo: bool = False,
+    strongest_tier: Tier = Tier.A,
     owner: int | None = None,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT; a second one skips the drain.
@@ -93,6 +100,7 @@ async def serve_forever(
         config: What to run.
         on_ready: Told the listeners' URLs.
         bench_echo: Whether to serve the route that only benchmarks need.
+        strongest_tier: Isolate no stronger than this.
         owner: A pipe held open by whoever started us; its end, which also
             comes when that process is killed, is a request to stop.
     """
@@ -116,7 +124,13 @@ async def serve_forever(
             nursery.start_soon(watch)
             if owner is not None:
                 nursery.start_soon(watch_owner, trio.lowlevel.FdStream(owner))
-            run = partial(run_daemon, config, stop=stop, bench_echo=bench_echo)
+            run = partial(
+                run_daemon,
+                config,
+                stop=stop,
+                bench_echo=bench_echo,
+                strongest_tier=strongest_tier,
+            )
             on_ready(await nursery.start(_then_cancel, run, nursery.cancel_scope))
 
 
@@ -148,18 +162,17 @@ def require_tier(config: Config, host: HostReport) -> None:
     )
 
 
-@asynccontextmanager
-async def _open_state_dir(config: Config) -> AsyncIterator[str]:
-    parent = config.daemon.state_dir or None
-    try:
-        folder = tempfile.mkdtemp(prefix="qedtrio-", dir=parent)
-        os.chmod(folder, 0o711)  # noqa: PTH101, S103  # workers may be another user
-    except OSError as error:
-        raise ConfigError("daemon.state_dir", str(error)) from error
-    try:
+@contextmanager
+def _open_state_dir(config: Config) -> Iterator[str]:
+    parent = config.daemon.state_dir
+    if removed := remove_stale_folders(parent):
+        log.warning("folders of killed daemons removed", extra={"folders": removed})
+    with ExitStack() as folders:
+        try:
+            folder = folders.enter_context(claim_folder(parent))
+        except OSError as error:
+            raise ConfigError("daemon.state_dir", str(error)) from error
         yield folder
-    finally:
-        shutil.rmtree(Path(folder), ignore_errors=True)
 
 
 class Daemon:
@@ -241,6 +254,14 @@ class Daemon:
                 await self._serve(stop, bench_echo, task_status)
                 domain.cancel_scope.cancel()
             pools.cancel_scope.cancel()
+        self._refuse_survivors()
+
+    def _refuse_survivors(self) -> None:
+        pids = {w.pid for pool in self._pools.values() for w in pool.unburied()}
+        if pids:
+            raise ReleaseFailedError(
+                f"killed, but not seen dead: processes {', '.join(map(str, pids))}"
+            )
 
     async def _serve(
         self, stop: trio.Event, bench_echo: bool, task_status: trio.TaskStatus[Urls]

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import trio
+
+from qedtrio.sandbox.tiers import Tier
+from qedtrio.workers.probe import probe_host
 
 GRACE_SECONDS = 3.0
 """How long what a test ended may take to disappear."""
@@ -101,3 +105,13 @@ def state_dir() -> Iterator[str]:
 
         left = os.listdir(folder)  # noqa: PTH208  # names are all the message needs
         assert not left, f"left in the state folder: {left}"
+
+
+@pytest.fixture(scope="session")
+def host_tier() -> Tier:
+    """The strongest tier of this host."""
+
+    async def probe() -> Tier:
+        return (await probe_host()).tier
+
+    return trio.run(probe)

@@ -189,6 +189,7 @@ def fake_status() -> DaemonStatus:
         engine="fork",
         ready=2,
         busy=1,
+        dying=0,
         starting=0,
         restarts=3,
         queue=4,

@@ -16,6 +16,7 @@ RANK = {
     "results": 1,
     "config": 2,
     "sandbox": 3,
+    "state": 3,
     "workers": 4,
     "sessions": 5,
     "verify": 5,

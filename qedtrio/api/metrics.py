@@ -157,6 +157,7 @@ def _pools(status: DaemonStatus) -> Iterator[Metric]:
         workers[name, "ready"] = pool.ready
         workers[name, "busy"] = pool.busy
         workers[name, "starting"] = pool.starting
+        workers[name, "dying"] = pool.dying
         waiting[(name,)] = pool.queue
         memory[(name,)] = sum(worker.memory_bytes for worker in pool.workers)
         restarts.add_metric([name], pool.restarts)

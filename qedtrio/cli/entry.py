@@ -6,12 +6,16 @@ from typing import TypeVar, TypeVarTuple
 import click
 import trio
 
-from qedtrio.errors import ConfigError
+from qedtrio.errors import ConfigError, ReleaseFailedError
 
 __all__ = ["ConfigurationRefused", "run_async"]
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
+
+
+_TOLD = (ConfigError, ReleaseFailedError, click.ClickException)
+"""Told in one sentence, without a traceback."""
 
 
 class ConfigurationRefused(click.ClickException):
@@ -41,12 +45,14 @@ def run_async(
     except BaseExceptionGroup as group:
         if group.split(KeyboardInterrupt)[1] is None:
             raise click.Abort from group
-        refusals, others = group.split((ConfigError, click.ClickException))
+        refusals, others = group.split(_TOLD)
         if refusals is None or others is not None:
             raise
         first = first_leaf(refusals)
         if isinstance(first, click.ClickException):
             raise first from group
+        if isinstance(first, ReleaseFailedError):
+            raise click.ClickException(str(first)) from group
         raise ConfigurationRefused(str(first)) from group
 
 

@@ -10,6 +10,7 @@ from qedtrio.cli.entry import run_async
 from qedtrio.cli.logs import configure_logging
 from qedtrio.cli.options import config_option, listen_option, read_config
 from qedtrio.daemon import Urls, serve_forever
+from qedtrio.sandbox.tiers import Tier
 
 __all__ = ["command"]
 
@@ -24,6 +25,13 @@ __all__ = ["command"]
     help="Also answer POST /bench/echo, the floor that `qedtrio bench` needs.",
 )
 @click.option(
+    "--strongest-tier",
+    type=click.Choice(list(Tier)),
+    default=Tier.A,
+    hidden=True,
+    help="Isolate no stronger than this, to test the weaker tiers.",
+)
+@click.option(
     "--until-eof",
     is_flag=True,
     help="Also stop when standard input ends, as it does when a parent dies.",
@@ -32,6 +40,7 @@ def command(
     config_path: Path | None,
     listen: tuple[str, ...],
     bench_echo: bool,
+    strongest_tier: str,
     until_eof: bool,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT.
@@ -42,7 +51,12 @@ def command(
     config, _ = read_config(config_path, listen)
     configure_logging(config.log)
     owner = os.dup(0) if until_eof else None
-    run = partial(serve_forever, bench_echo=bench_echo, owner=owner)
+    run = partial(
+        serve_forever,
+        bench_echo=bench_echo,
+        strongest_tier=Tier(strongest_tier),
+        owner=owner,
+    )
     run_async(run, config, announce)
 
 

@@ -53,9 +53,9 @@ def become_user(uid: int) -> None:
     checked("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """Be killed when the parent *thread* ends; only for single-threaded parents."""
-    checked("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+def die_with_parent(number: int = SIGKILL) -> None:
+    """Get a signal when the parent *thread* ends; for single-threaded parents only."""
+    checked("prctl", PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def become_subreaper() -> None:

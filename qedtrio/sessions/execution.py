@@ -21,8 +21,9 @@ from qedtrio.errors import BrokenWorkerError, WorkerError, WorkerLostError
 from qedtrio.results import RunError, RunResult, RunStatus, Truncated
 from qedtrio.sessions.model import OnOutput, OutputStream
 from qedtrio.workers.child.protocol import Message
+from qedtrio.workers.life import STATUS_SECONDS
 from qedtrio.workers.output import Capture
-from qedtrio.workers.worker import STATUS_SECONDS, Worker
+from qedtrio.workers.worker import Worker
 
 __all__ = ["Execution", "fresh_run_id"]
 

@@ -166,6 +166,7 @@ class Sessions:
     async def _keep(self, session: Session) -> None:
         try:
             await session.live()
+            await session.wait_released()
         finally:
             if not session.is_orphan():
                 self._forget(session)

@@ -157,7 +157,6 @@ class Session:
 
     async def release(self) -> None:
         """Kill the worker; on failure stay in `closing`, for another try."""
-        self._release_failed = False
         if self._worker is not None:
             try:
                 await self._worker.kill()
@@ -169,10 +168,17 @@ class Session:
                 self.opened.set()
                 self.closed.set()
                 return
+        self._release_failed = False  # not before: others ask meanwhile
         self._worker = None
         self.state = SessionState.CLOSED
         self.opened.set()
         self.closed.set()
+
+    async def wait_released(self) -> None:
+        """Wait until an orphan's worker dies after all; the pool goes on killing it."""
+        if self._worker is not None:
+            await self._worker.buried.wait()
+            await self.release()
 
     # Runs --------------------------------------------------------------------
 

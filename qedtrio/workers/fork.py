@@ -141,8 +141,9 @@ class ForkServer:
         self._control.close()
         with trio.move_on_after(END_SECONDS):
             await process.wait()
-        with suppress(OSError):
-            process.kill()
+        if process.returncode is None:  # so it still has its number
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     async def _relay_stderr(self, process: trio.Process) -> None:
         """Log what the preload prints, in bounded pieces."""
@@ -274,15 +275,13 @@ class ForkServer:
         try:
             await worker.watch()
         finally:
-            del self._workers[pid]
+            if self._workers.get(pid) is worker:  # not a later one of its number
+                del self._workers[pid]
 
     async def _kill_group(self, pid: int) -> None:
         assert self._control is not None
         with suppress(OSError, trio.ClosedResourceError):
             await self._control.send(json.dumps({"op": "kill", "pid": pid}).encode())
-            return
-        with suppress(OSError):  # nobody is left to ask
-            os.killpg(pid, signal.SIGKILL)
 
     def _make_folder(self) -> str:
         if self._profile.tier == "A":

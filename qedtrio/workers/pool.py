@@ -58,7 +58,10 @@ class PoolState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatistics:
-    """One worker; `memory_bytes` is its resident size, shared pages included."""
+    """One worker; `memory_bytes` is its resident size, shared pages included.
+
+    States are idle, busy, dying (killed, not yet confirmed dead) and exited.
+    """
 
     pid: int
     state: str
@@ -69,12 +72,13 @@ class WorkerStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatistics:
-    """A pool at this moment."""
+    """A pool at this moment; `dying` are killed, and not yet confirmed dead."""
 
     state: PoolState
     engine: str
     ready: int
     busy: int
+    dying: int
     starting: int
     restarts: int
     queue: int
@@ -119,13 +123,22 @@ class Pool:
     # Supervision -------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the pool alive until cancelled; then all its workers are dead."""
+        """Keep the pool alive until cancelled; then all its workers are dead.
+
+        A worker that does not die outlives its engine: it is watched on here.
+        """
+        async with trio.open_nursery() as burials:
+            await self._supervise(burials)
+
+    async def _supervise(self, burials: trio.Nursery) -> None:
         backoff = 0.0
         try:
             while True:
                 began = trio.current_time()
                 engine = self._make_engine()
                 await self._hold(engine)
+                for worker in self.unburied():
+                    burials.start_soon(worker.watch)
                 if trio.current_time() - began > STABLE_SECONDS and not engine.failure:
                     backoff = 0.0
                 backoff = min(
@@ -275,6 +288,11 @@ class Pool:
 
     # Observation -------------------------------------------------------------
 
+    def unburied(self) -> frozenset[Worker]:
+        """Workers that live, or are not confirmed dead."""
+        self._prune()
+        return frozenset(self._workers)
+
     async def check(self) -> str:
         """Ask a real worker for a sign of life.
 
@@ -304,11 +322,13 @@ class Pool:
         """The pool at this moment."""
         self._prune()
         idle = set(self._ready)
+        dying = sum(worker.is_dying for worker in self._workers)
         return PoolStatistics(
             state=self.state,
             engine=self.profile.engine,
             ready=len(idle),
-            busy=len(self._workers) - len(idle),
+            busy=len(self._workers) - len(idle) - dying,
+            dying=dying,
             starting=self._starting,
             restarts=self._restarts,
             queue=len(self._waiting),
@@ -331,8 +351,16 @@ def _describe(worker: Worker, *, idle: bool) -> WorkerStatistics:
         memory = 0
     return WorkerStatistics(
         pid=worker.pid,
-        state="exited" if worker.gone.is_set() else "idle" if idle else "busy",
+        state=_state(worker, idle=idle),
         session_id=worker.session_id,
         age_seconds=trio.current_time() - worker.started_at,
         memory_bytes=memory,
     )
+
+
+def _state(worker: Worker, *, idle: bool) -> str:
+    if worker.is_dying:
+        return "dying"
+    if worker.gone.is_set():
+        return "exited"
+    return "idle" if idle else "busy"

@@ -4,26 +4,20 @@ Both engines make this same object. The control socket, the pipes of the
 current run and the process itself are watched through one epoll descriptor,
 so that a round trip costs one wake-up and no extra tasks.
 
-States: BORN by its engine; in use by one owner at a time; GONE once its
-process has ended and its exit status is known or given up on; BURIED once
-everything it started is dead too. `watch` is the only place that buries, and
-it never gives up while the daemon runs.
+States: BORN by its engine; in use by one owner at a time; then GONE and
+BURIED, as `Life` tells.
 """
 
-import logging
 import os
 import select
-import shutil
-import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 
 import trio
 
 from qedtrio.errors import BrokenWorkerError, ReleaseFailedError, WorkerLostError
+from qedtrio.state import remove_folder
 from qedtrio.workers.child.protocol import (
     HEADER_BYTES,
     Message,
@@ -32,21 +26,12 @@ from qedtrio.workers.child.protocol import (
     decode,
     frame,
 )
+from qedtrio.workers.life import BURIAL_SECONDS, Life
 from qedtrio.workers.output import Capture
 
 __all__ = ["OnPart", "Worker", "killed_on_failure"]
 
 READ_BYTES = 65536
-STATUS_SECONDS = 2.0
-"""How long after a death its exit status may take to arrive."""
-BURIAL_SECONDS = 5.0
-"""How long a killed worker may take to die before it is reported."""
-
-LAST_TRIES = 2
-"""Burials tried when the daemon itself is ending."""
-
-log = logging.getLogger(__name__)
-
 OnPart = Callable[[int, bytes], None]
 """Called with the stream's index and each part of output, as it arrives."""
 
@@ -61,7 +46,8 @@ class Worker:
             the death of all in it; None without a namespace.
         sock: Control socket; owned from here on.
         folder: Private folder on the host, removed at the burial, or "".
-        kill_group: Kills its process group where there is no namespace.
+        kill_group: Asks for the death of its process group where there is no
+            namespace.
         notify: Called when it is gone, and when it is buried.
     """
 
@@ -79,19 +65,19 @@ class Worker:
         self.pid = pid
         self.started_at = trio.current_time()
         self.folder = folder
-        self.exit_status: int | None = None
-        self.gone = trio.Event()
-        self.buried = trio.Event()
         self.session_id: str | None = None
+        self._life = Life(
+            pid=pid,
+            pidfd=pidfd,
+            first_pidfd=first_pidfd,
+            kill_group=kill_group,
+            notify=notify,
+        )
+        self.gone, self.buried = self._life.gone, self._life.buried
         self._pidfd = pidfd
-        self._first = first_pidfd
-        self._kill_group = kill_group
-        self._notify = notify
         self._sock = sock
-        self._reported = trio.Event()
         self._buffer = bytearray()
         self._pipes: dict[int, int] = {}
-        self._closed = False
         sock.setblocking(False)
         self._poll = select.epoll()
         self._poll.register(sock.fileno(), select.EPOLLIN)
@@ -269,9 +255,7 @@ class Worker:
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the code it runs, if it lets us."""
-        if not self.gone.is_set():
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGINT)
+        self._life.interrupt()
 
     async def request(self, message: Message) -> Message:
         """Send a message and wait for its reply; needs a deadline around it."""
@@ -279,15 +263,23 @@ class Worker:
             await self.send_rest(rest)
         return await self.receive()
 
+    @property
+    def exit_status(self) -> int | None:
+        """As from waitpid(2); None while unknown, or where nobody could know."""
+        return self._life.exit_status
+
+    @property
+    def is_dying(self) -> bool:
+        """Whether it was killed, and something of it still lives."""
+        return self._life.is_dying
+
     def report_exit(self, status: int | None) -> None:
         """Tell the exit status; None when nobody is left who could know it."""
-        if status is not None:
-            self.exit_status = status
-        self._reported.set()
+        self._life.report_exit(status)
 
     async def release(self) -> None:
         """Kill it without waiting; `watch` confirms the death."""
-        await self._strike()
+        await self._life.strike()
 
     async def kill(self) -> None:
         """Kill it and everything it started; return when all is dead.
@@ -298,74 +290,32 @@ class Worker:
         Raises:
             ReleaseFailedError: It is still not dead; `watch` goes on trying.
         """
-        await self._strike()
-        with trio.CancelScope(shield=True), trio.move_on_after(BURIAL_SECONDS):
+        with trio.move_on_after(BURIAL_SECONDS, shield=True):
+            await self._life.strike()
             await self.buried.wait()
         if not self.buried.is_set():
             raise ReleaseFailedError(f"worker {self.pid} does not die")
 
-    async def _strike(self) -> None:
-        if self._closed:
-            return
-        with suppress(ProcessLookupError):
-            if self._first is not None:
-                signal.pidfd_send_signal(self._first, signal.SIGKILL)
-            elif not self.gone.is_set():
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        if self._first is None:
-            with trio.CancelScope(shield=True):
-                await self._kill_group()
-
     async def watch(self) -> None:
         """Own its death: wait for it, cause it when cancelled, confirm it.
 
-        Cancelled, it tries `LAST_TRIES` times and then gives up loudly.
+        Cancelled, it gives up loudly on what does not die in time; another
+        call then takes over.
         """
-        tries = LAST_TRIES
         try:
-            await trio.lowlevel.wait_readable(self._pidfd)
-            with trio.move_on_after(STATUS_SECONDS):
-                await self._reported.wait()
-            tries = sys.maxsize
+            await self._life.watch(self._close)
         finally:
-            self.gone.set()
-            self._notify()
-            with trio.CancelScope(shield=True):
-                await self._bury(tries)
-
-    async def _bury(self, tries: int) -> None:
-        for _ in range(tries):
-            await self._strike()
-            with trio.move_on_after(BURIAL_SECONDS):
-                await trio.lowlevel.wait_readable(
-                    self._pidfd if self._first is None else self._first
-                )
-                if self._first is None:
-                    await self._reported.wait()  # the group is empty
-                break
-            log.error("worker does not die", extra={"worker_pid": self.pid})
-        else:
-            return
-        self._close()
-        self.buried.set()
-        self._notify()
-        if self.folder:  # nobody waits for a slow disk
-            await trio.to_thread.run_sync(
-                partial(shutil.rmtree, self.folder, ignore_errors=True)
-            )
+            if self.buried.is_set() and self.folder:
+                with trio.CancelScope(shield=True):  # nobody waits for a slow disk
+                    await trio.to_thread.run_sync(remove_folder, self.folder)
 
     def _close(self) -> None:
-        self._closed = True
         for descriptor in list(self._pipes):
             self._drop_pipe(descriptor)
         trio.lowlevel.notify_closing(self._poll)
         self._poll.close()
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
-        for pidfd in (self._pidfd, self._first):
-            if pidfd is not None:
-                trio.lowlevel.notify_closing(pidfd)
-                os.close(pidfd)
 
 
 @asynccontextmanager

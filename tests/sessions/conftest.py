@@ -11,9 +11,9 @@ from qedtrio.config import Limits
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.registry import Sessions
 from qedtrio.workers.pool import Pool
-from tests.workers.conftest import host_tier, plain_profile
+from tests.workers.conftest import plain_profile
 
-__all__ = ["host_tier", "open_sessions"]
+__all__ = ["open_sessions"]
 
 LIMITS = Limits(deadline_seconds=10.0, queue_seconds=10.0)
 

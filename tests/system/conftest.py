@@ -31,6 +31,10 @@ class Running:
     url: str
     process: trio.Process
 
+    def children(self) -> list[psutil.Process]:
+        """The launchers of its pools."""
+        return list(psutil.Process(self.process.pid).children())
+
     def descendants(self) -> list[psutil.Process]:
         """Every process below the daemon, those of other namespaces included."""
         return list(psutil.Process(self.process.pid).children(recursive=True))

@@ -9,7 +9,7 @@ import trio
 from qedtrio.config import Limits
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.workers.pool import Pool
-from qedtrio.workers.probe import birth_limits, probe_host
+from qedtrio.workers.probe import birth_limits
 from qedtrio.workers.profile import Profile
 
 KINDS = [
@@ -18,16 +18,6 @@ KINDS = [
     for engine in ("fork", "exec")
     if (tier, engine) not in {(Tier.B, "exec"), (Tier.C, "exec")}
 ]
-
-
-@pytest.fixture(scope="session")
-def host_tier() -> Tier:
-    """The strongest tier of this host."""
-
-    async def probe() -> Tier:
-        return (await probe_host()).tier
-
-    return trio.run(probe)
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")

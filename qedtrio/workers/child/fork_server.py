@@ -152,7 +152,8 @@ class _ForkServer:
                 first, namespace = request_namespace(self._init)
                 pidfds.append(first)
                 pid = self._fork_into(namespace, request, descriptor)
-            self._groups.add(pid)
+            if (status := self._groups.add(pid)) is not None:
+                _send(self._control, {"op": "exit", "pid": pid, "status": status})
             pidfds.append(os.pidfd_open(pid))
             message = {"op": "spawned", "id": request["id"], "pid": pid}
             socket.send_fds(self._control, [json.dumps(message).encode()], pidfds)

@@ -15,7 +15,10 @@ parent-death signal does the same; that is safe here, and only here, because
 these processes have one thread each.
 
 In tiers B and C there is no pool init, and the fork server is the launcher's
-child; at the end of the control socket it kills every worker's process group.
+child; at the end of the control socket, and on the parent-death signal, it
+kills every worker's process group. When it is killed itself, the launcher
+adopts what it leaves and kills that. The daemon sees the control socket close
+only after whoever sweeps has ended.
 """
 
 import json
@@ -26,13 +29,17 @@ import socket
 import sys
 from typing import cast
 
-from qedtrio.sandbox.privileges import die_with_parent
+from qedtrio.sandbox.privileges import become_subreaper, die_with_parent
 from qedtrio.sandbox.tiers import Sandbox, Tier
 from qedtrio.workers.child import fork_server, pool_init
 from qedtrio.workers.child.forked import run_and_exit
+from qedtrio.workers.child.groups import kill_children
 from qedtrio.workers.child.protocol import Message
 
 __all__ = ["main"]
+
+SWEEP_SECONDS = 5.0
+"""What does not die within this is left to its fate, or the pool never returns."""
 
 
 def main() -> None:
@@ -42,21 +49,37 @@ def main() -> None:
     sandbox = Sandbox.from_message(cast("dict[str, object]", spec["sandbox"]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the daemon's
     started_as_root = os.geteuid() == 0
+    if sandbox.tier is not Tier.A:
+        become_subreaper()
     try:
         sandbox.leave_host()
     except Exception as error:
         _report(control, error)
         sys.exit(1)
+    own = os.pidfd_open(os.getpid())
     child = os.fork()
     if child == 0:
+        _follow(own, sandbox.tier)
         run_and_exit(lambda: _serve(spec, sandbox, control, started_as_root))
+    os.close(own)
     sys.exit(_watch(control, child))
+
+
+def _follow(launcher: int, tier: Tier) -> None:
+    """Be told of the launcher's death, which may have happened already.
+
+    Its process id would not tell: seen from another namespace it is 0.
+    """
+    die_with_parent(signal.SIGKILL if tier is Tier.A else signal.SIGTERM)
+    ready, _, _ = select.select([launcher], [], [], 0)
+    if ready:
+        os._exit(1)
+    os.close(launcher)
 
 
 def _serve(
     spec: Message, sandbox: Sandbox, control: socket.socket, started_as_root: bool
 ) -> None:
-    die_with_parent()
     try:
         sandbox.settle_pool(started_as_root=started_as_root)
     except Exception as error:
@@ -94,6 +117,7 @@ def _watch(control: socket.socket, child: int) -> int:
         if not poll.poll(2000):
             os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
+    kill_children(SWEEP_SECONDS)
     return os.waitstatus_to_exitcode(status) & 0x7F
 
 

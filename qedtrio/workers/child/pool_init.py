@@ -54,18 +54,40 @@ def _reap(server: int) -> None:
 
 
 def _make_namespace(requests: socket.socket, own: int) -> None:
+    """Answer with a namespace's descriptors, or without any and the reason.
+
+    A host short of processes or descriptors fails one spawn, not the pool.
+    """
+    descriptors: list[int] = []
+    try:
+        _fork_first(own, descriptors)
+        socket.send_fds(requests, [b"made"], descriptors)
+    except OSError as error:
+        for first in descriptors[:1]:
+            signal.pidfd_send_signal(first, signal.SIGKILL)
+        requests.send(str(error).encode())
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _fork_first(own: int, descriptors: list[int]) -> None:
     namespaces.unshare(namespaces.PID)
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        namespaces.enter(own, namespaces.PID)
+        raise
     if pid == 0:
         run_and_exit(_be_first)
     namespaces.enter(own, namespaces.PID)  # else the next unshare is refused
-    descriptors = [
-        os.pidfd_open(pid),
-        os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC),
-    ]
-    socket.send_fds(requests, [b"made"], descriptors)
-    for descriptor in descriptors:
-        os.close(descriptor)
+    try:
+        descriptors.append(os.pidfd_open(pid))
+        place = f"/proc/{pid}/ns/pid"
+        descriptors.append(os.open(place, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is its own
+        raise
 
 
 def _be_first() -> NoReturn:
@@ -86,11 +108,16 @@ def request_namespace(server_end: socket.socket) -> tuple[int, int]:
 
     Returns:
         A pidfd of its first process, and a descriptor of the namespace.
+
+    Raises:
+        OSError: It could not make one.
     """
     server_end.send(b"make")
-    _, descriptors, _, _ = socket.recv_fds(server_end, 16, 2)
+    answer, descriptors, _, _ = socket.recv_fds(server_end, 1024, 2)
     if len(descriptors) != 2:
-        raise OSError("the pool's init is gone")
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise OSError(answer.decode() or "the pool's init is gone")
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     first, namespace = descriptors
