@@ -20,7 +20,7 @@ import trio
 from qedtrio.errors import BrokenWorkerError, WorkerError, WorkerLostError
 from qedtrio.results import RunError, RunResult, RunStatus, Truncated
 from qedtrio.sessions.model import OnOutput, OutputStream
-from qedtrio.workers.child.protocol import Message
+from qedtrio.workers.child.protocol import Message, reply_size
 from qedtrio.workers.life import STATUS_SECONDS
 from qedtrio.workers.output import Capture
 from qedtrio.workers.worker import Worker
@@ -58,7 +58,7 @@ class Execution:
         code: Python source.
         stdin: What the code may read.
         deadline_seconds: From dispatch.
-        limits: The session's; `output_bytes` is read here.
+        limits: The session's; `output_bytes` and `result_bytes` are read here.
         kill_on_output: Whether too much output ends the run.
         queue_seconds: For the result.
         on_output: Live delivery, at most `output_bytes` of each stream.
@@ -85,6 +85,7 @@ class Execution:
         """Make room for the output."""
         size = int(self.limits["output_bytes"])
         self._captures = (Capture(size), Capture(size))
+        self.worker.reply_bytes = reply_size(int(self.limits["result_bytes"]))
 
     async def run(self) -> RunResult:
         """Run the code and wait for its end, at most a second past its deadline.

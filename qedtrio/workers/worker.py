@@ -20,6 +20,7 @@ from qedtrio.errors import BrokenWorkerError, ReleaseFailedError, WorkerLostErro
 from qedtrio.state import remove_folder
 from qedtrio.workers.child.protocol import (
     HEADER_BYTES,
+    REPLY_BYTES,
     Message,
     ProtocolError,
     body_size,
@@ -49,6 +50,9 @@ class Worker:
         kill_group: Asks for the death of its process group where there is no
             namespace.
         notify: Called when it is gone, and when it is buried.
+
+    Attributes:
+        reply_bytes: The longest message that it may send.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Worker:
         self.started_at = trio.current_time()
         self.folder = folder
         self.session_id: str | None = None
+        self.reply_bytes = REPLY_BYTES
         self._life = Life(
             pid=pid,
             pidfd=pidfd,
@@ -188,7 +193,7 @@ class Worker:
         if len(self._buffer) < HEADER_BYTES:
             return None
         try:
-            end = HEADER_BYTES + body_size(self._buffer)
+            end = HEADER_BYTES + body_size(self._buffer, self.reply_bytes)
             if len(self._buffer) < end:
                 return None
             body = bytes(self._buffer[HEADER_BYTES:end])

@@ -4,8 +4,10 @@ import pytest
 import trio
 
 from qedtrio.results import RunResult, RunStatus
+from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.model import RunRequest, SessionOptions
 from qedtrio.sessions.registry import Sessions
+from tests.sessions.conftest import open_sessions
 
 
 async def run(sessions: Sessions, code: str, name: str = "s") -> RunResult:
@@ -114,6 +116,32 @@ async def test_a_process_left_behind_cannot_answer_for_a_later_run(
     assert answer.error is not None
     assert answer.error.type == "ControlChannelBroken"
     assert after.result == "2"
+
+
+async def test_a_worker_cannot_fill_the_daemon_with_a_reply(
+    sessions: Sessions, session: str
+) -> None:
+    """A message longer than any result is refused at its header."""
+    answer = await run(
+        sessions, "import os\nos.write(3, b'\\x03\\xff\\xff\\xff')\nwhile True: pass"
+    )
+
+    assert answer.status is RunStatus.SIGNALLED
+    assert answer.error is not None
+    assert answer.error.type == "ControlChannelBroken"
+    assert answer.wall_seconds < 5
+
+
+async def test_the_longest_result_arrives(host_tier: Tier, state_dir: str) -> None:
+    """The bound on replies leaves room for a result that escapes badly."""
+    size = 2 << 20
+    async with open_sessions(host_tier, state_dir, result_bytes=size) as (sessions, _):
+        with trio.fail_after(20):
+            await sessions.create("s", SessionOptions())
+        code = f"class R:\n def __repr__(self): return '\\1' * {size}\nR()"
+        answer = await run(sessions, code)
+
+    assert answer.result == "\1" * size
 
 
 @pytest.mark.parametrize("folder", [".", "/tmp", "/dev/shm"])

@@ -11,18 +11,28 @@ import struct
 __all__ = [
     "HEADER_BYTES",
     "MESSAGE_BYTES",
+    "REPLY_BYTES",
     "Message",
     "ProtocolError",
     "body_size",
     "decode",
     "frame",
+    "reply_size",
 ]
 
 Message = dict[str, object]
 
 HEADER_BYTES = 4
 MESSAGE_BYTES = 80 * 1024 * 1024
-"""Longest message: code, files and a result at their largest, escaped."""
+"""Longest message to a worker: code and files at their largest, escaped."""
+
+REPLY_BYTES = 256 * 1024
+"""Longest reply but for a run's result: what it raised, escaped, and some room.
+
+Whoever finds the channel in a worker could otherwise fill the daemon's memory."""
+
+ESCAPE = 6
+"""JSON says a byte in at most so many."""
 
 
 class ProtocolError(Exception):
@@ -35,14 +45,19 @@ def frame(message: Message) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-def body_size(header: bytes | bytearray | memoryview) -> int:
+def reply_size(result_bytes: int) -> int:
+    """Length of the longest reply whose result has at most `result_bytes`."""
+    return REPLY_BYTES + ESCAPE * result_bytes
+
+
+def body_size(header: bytes | bytearray | memoryview, most: int = MESSAGE_BYTES) -> int:
     """Read the length of the body from a header.
 
     Raises:
-        ProtocolError: It is longer than any message.
+        ProtocolError: It is above `most`.
     """
     size: int = struct.unpack_from(">I", header)[0]
-    if size > MESSAGE_BYTES:
+    if size > most:
         raise ProtocolError(f"a message of {size} bytes")
     return size
 
