@@ -11,14 +11,14 @@ from qedtrio.cli.bench.memory import IdleCost
 from qedtrio.cli.bench.shutdown import Crowd
 from qedtrio.cli.bench.suite import Report
 
-__all__ = ["print_report", "report_json"]
+__all__ = ["describe", "number", "print_report", "report_json"]
 
 MIB = 1024 * 1024
 COLUMNS = ("at", "done", "err", "p50", "p90", "p99", "per s", "cpu", "floor")
 """Of the table, after the scenario; `at` is the number of clients."""
 
 
-def report_json(report: Report) -> bytes:
+def report_json(report: object) -> bytes:
     """Encode everything that was measured, indented."""
     return msgspec.json.format(msgspec.json.encode(report)) + b"\n"
 
