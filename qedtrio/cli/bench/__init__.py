@@ -19,6 +19,7 @@ from qedtrio.cli.bench.soak.report import print_soak
 from qedtrio.cli.bench.soak.suite import SoakPlan, run_soak
 from qedtrio.cli.bench.suite import NAMES, Plan, run_suite
 from qedtrio.cli.entry import run_async
+from qedtrio.sandbox.privileges import become_subreaper
 
 __all__ = ["command"]
 
@@ -92,6 +93,7 @@ def command(
 
     if soak_minutes is not None:
         soak_plan = plan_soak(soak_minutes, url, clients, scenarios)
+        become_subreaper()  # no orphan of the daemon shall escape the count
         soaked = run_async(run_soak, soak_plan, on_step)
         print_soak(soaked, Console())
         finish(soaked, json_path, is_clean=soaked.is_clean)

@@ -79,8 +79,14 @@ class Kill:
 
 @dataclass(slots=True)
 class Kills:
-    """How many, and the last of them, to explain what came of them."""
+    """How many, and the last of them, to explain what came of them.
 
+    Attributes:
+        is_daemon_killing: Whether the daemon was asked to kill workers, too.
+        count: Of those that the soak killed.
+    """
+
+    is_daemon_killing: bool = False
     count: int = 0
     recent: deque[Kill] = field(default_factory=lambda: deque(maxlen=RECENT_KILLS))
 
@@ -96,11 +102,11 @@ class Kills:
             session_id: None for a stateless run.
             began: Trio-clock time.
         """
-        return any(
-            kill.session_id == session_id
-            or (kill.session_id is None and kill.at >= began - SLACK_SECONDS)
+        return self.is_daemon_killing or any(
+            kill.at >= began - SLACK_SECONDS
+            if kill.session_id is None
+            else kill.session_id == session_id
             for kill in self.recent
-            if session_id is not None or kill.session_id is None
         )
 
 

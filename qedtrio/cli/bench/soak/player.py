@@ -5,6 +5,7 @@ episode is played again), or it is a finding (`UnexpectedAnswerError`).
 """
 
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -204,7 +205,8 @@ class Player:
         flaw = find_flaw(act, ran, session.counted if session else 0)
         if flaw:
             session_id = session.session_id if session else None
-            if ran.status == "signalled" and self.kills.explain(session_id, began):
+            killed = (ran.status, ran.signal) == ("signalled", signal.SIGKILL)
+            if killed and self.kills.explain(session_id, began):
                 raise FaultMetError("worker_killed")
             raise UnexpectedAnswerError(
                 f"run {act.name}: {flaw}; stderr {ran.stderr[:200]!r}"

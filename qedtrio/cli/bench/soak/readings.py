@@ -1,6 +1,7 @@
 """Readings of a live daemon: its processes, its folders, and what it says."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -129,7 +130,7 @@ class Watcher:
             pool_memory=total(anonymous_bytes, servers),
             daemon_threads=lasting_threads(daemon),
             folders=own_folders(self.folder),
-            cgroups=own_cgroups(),
+            cgroups=own_cgroups(daemon),
             sessions=load.sessions.live
             + load.sessions.starting
             + load.sessions.closing,
@@ -229,6 +230,8 @@ def entries(folder: Path) -> Iterator[Path]:
         yield from folder.iterdir()
 
 
-def own_cgroups() -> int:
-    """Count the control groups of daemons of this name, in all hierarchies."""
-    return sum(1 for _ in CGROUPS.rglob("*qedtrio*/"))
+def own_cgroups(daemon: int, root: Path = CGROUPS) -> int:
+    """Count the control groups, in all hierarchies, named after a daemon's id."""
+    number = str(daemon)
+    folders = (Path(place) for place, _, _ in os.walk(root))
+    return sum(number in re.split(r"\D+", folder.name) for folder in folders)

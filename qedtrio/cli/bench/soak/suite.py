@@ -4,7 +4,7 @@
 
 Between the halves and after them every session is closed and the daemon is
 given time to mend what faults broke, so that readings compare like with like.
-This process adopts orphans meanwhile, so that none can hide from it.
+The command adopts orphans meanwhile, so that none can hide from it.
 """
 
 import os
@@ -39,7 +39,6 @@ from qedtrio.cli.calls import RefusedError
 from qedtrio.cli.entry import first_leaf
 from qedtrio.cli.http import TransportError, open_connection
 from qedtrio.config import load_config
-from qedtrio.sandbox.privileges import become_subreaper
 
 __all__ = ["SoakPlan", "SoakReport", "run_soak"]
 
@@ -113,7 +112,6 @@ async def run_soak(plan: SoakPlan, on_step: Callable[[str], None]) -> SoakReport
     report = SoakReport(
         machine=describe_machine(), clients=plan.clients, serve=list(plan.serve)
     )
-    become_subreaper()
     with open_folder() as folder:
         soak = Soak(plan, report, on_step, folder)
         async with watch_signals(soak.stop):
@@ -161,9 +159,14 @@ class Soak:
     on_step: Callable[[str], None]
     folder: Path
     stop: trio.Event = field(default_factory=trio.Event)
-    kills: Kills = field(default_factory=Kills)
+    kills: Kills = field(init=False)
     _readings: list[Reading] = field(default_factory=list)
     _sessions: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Know from the daemon's command whether it kills workers by itself."""
+        injected = any("worker_dies" in word for word in self.plan.serve)
+        self.kills = Kills(is_daemon_killing=injected)
 
     async def run(self) -> None:
         """Do all of it."""
@@ -265,5 +268,5 @@ class Soak:
         return {
             "processes": len(survivors),
             "folders": own_folders(self.folder),
-            "cgroups": own_cgroups(),
+            "cgroups": own_cgroups(daemon.process.pid),
         }
