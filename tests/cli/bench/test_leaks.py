@@ -95,7 +95,8 @@ def test_what_an_ended_daemon_leaves_is_a_leak(name: str) -> None:
         (NOISE_BYTES + 1, 0, True),
         (0, TREND_BYTES, False),
         (0, TREND_BYTES + 1, True),
-        (-NOISE_BYTES, TREND_BYTES + 1, True),
+        (-TREND_BYTES, 2 * TREND_BYTES, False),
+        (-TREND_BYTES, 2 * TREND_BYTES + 1, True),
     ],
 )
 def test_memory_may_fill_once_but_not_go_on_growing(

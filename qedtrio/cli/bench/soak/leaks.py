@@ -71,7 +71,8 @@ class Row:
         middle: After the first half of the traffic.
         growth: From `before` to `after`; None where unreadable.
         allowed: Growth that is none.
-        late_growth: From `middle` to `after`.
+        late_growth: From the larger of `before` and `middle` to `after`: an
+            allocator gives back what it pleases in between.
         late_allowed: Likewise.
     """
 
@@ -141,7 +142,7 @@ def leak_table(
                 after=now,
                 growth=difference(now, was),
                 allowed=NOISE_BYTES + sum(receipts) if in_memory else 0,
-                late_growth=difference(now, mid),
+                late_growth=difference(now, larger(was, mid)),
                 late_allowed=TREND_BYTES + receipts[1] if in_memory else None,
             )
         )
@@ -151,3 +152,8 @@ def leak_table(
 def difference(now: int | None, was: int | None) -> int | None:
     """Subtract, where both are known."""
     return None if now is None or was is None else now - was
+
+
+def larger(one: int | None, other: int | None) -> int | None:
+    """Choose the larger, where both are known."""
+    return None if one is None or other is None else max(one, other)

@@ -180,9 +180,10 @@ def status_line(pid: int, key: str) -> str:
 
 
 def anonymous_bytes(pid: int) -> int | None:
-    """Read what a process has on its heap and stacks; files it maps do not count."""
+    """Read what is on a process's heap and stacks, swapped out or not."""
     with suppress(OSError, ValueError):
-        return 1024 * int(status_line(pid, "RssAnon:").removesuffix("kB"))
+        lines = [status_line(pid, key) for key in ("RssAnon:", "VmSwap:")]
+        return sum(1024 * int(line.removesuffix("kB")) for line in lines)
     return None
 
 
