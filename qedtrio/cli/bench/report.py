@@ -125,4 +125,7 @@ def describe_sandbox(cost: SandboxCost) -> str:
 def describe_difference(difference: Difference) -> str:
     """Say how much, and how sure that is."""
     low, high = difference.quartiles_ms
-    return f"{difference.median_ms:+.2f} ms (quartiles {low:+.2f} to {high:+.2f})"
+    return (
+        f"{difference.median_ms:+.2f} ms (quartiles {low:+.2f} to {high:+.2f},"
+        f" quickest tenth {difference.undisturbed_ms:+.2f})"
+    )

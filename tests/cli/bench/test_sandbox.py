@@ -57,13 +57,16 @@ def test_the_difference_is_taken_within_rounds() -> None:
 
     found = rounds.difference(rounds.starts)
     assert found.median_ms == pytest.approx(2.0)
+    assert found.undisturbed_ms == pytest.approx(2.0)
     assert found.quartiles_ms == pytest.approx((2.0, 102.0))
 
 
 @pytest.mark.parametrize(("median", "said"), [(2.9, "reached"), (3.1, "missed")])
 def test_the_report_says_whether_the_aim_is_reached(median: float, said: str) -> None:
     """In words, with the quartiles beside it."""
-    difference = Difference(median_ms=median, quartiles_ms=(1.0, 4.0))
+    difference = Difference(
+        median_ms=median, quartiles_ms=(1.0, 4.0), undisturbed_ms=2.0
+    )
     cost = SandboxCost(
         preload="none",
         tier="A",
@@ -75,4 +78,4 @@ def test_the_report_says_whether_the_aim_is_reached(median: float, said: str) ->
 
     text = describe_sandbox(cost)
     assert f"3 ms {said}" in text
-    assert f"{median:+.2f} ms (quartiles +1.00 to +4.00)" in text
+    assert f"{median:+.2f} ms (quartiles +1.00 to +4.00, quickest tenth +2.00)" in text

@@ -33,7 +33,12 @@ from qedtrio.cli.bench.soak.faults import RATES, Kills, kill_one
 from qedtrio.cli.bench.soak.leaks import leak_table
 from qedtrio.cli.bench.soak.player import Player
 from qedtrio.cli.bench.soak.report import print_soak
-from qedtrio.cli.bench.soak.suite import SoakPlan, SoakReport, run_soak
+from qedtrio.cli.bench.soak.suite import (
+    SoakPlan,
+    SoakReport,
+    run_soak,
+    watch_signals,
+)
 from qedtrio.cli.bench.soak.tally import KEPT_FAILURES, KEPT_SAMPLES, Reservoir, Tally
 from qedtrio.cli.http import open_connection
 from tests.cli.bench.test_leaks import NOTHING_LEFT, QUIET
@@ -281,6 +286,20 @@ async def test_a_daemon_that_does_not_start_is_a_failed_soak() -> None:
 
     assert not report.is_clean
     assert "did not become ready" in report.failures[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_traffic_and_a_second_one_everything(
+    number: signal.Signals,
+) -> None:
+    """The table so far is printed still, unless it is asked for twice."""
+    stop = trio.Event()
+    with trio.fail_after(10), pytest.RaisesGroup(KeyboardInterrupt):
+        async with watch_signals(stop):
+            signal.raise_signal(number)
+            await stop.wait()
+            signal.raise_signal(number)
+            await trio.sleep_forever()
 
 
 @pytest.mark.parametrize(
