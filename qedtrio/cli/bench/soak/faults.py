@@ -54,7 +54,7 @@ SLACK_SECONDS = 1.0
 
 def injection() -> list[str]:
     """Make the arguments of `serve` that ask for faults, if it takes any."""
-    if not any(option.name == "inject" for option in serve.params):
+    if not any("--inject" in option.opts for option in serve.params):
         return []
     return [f"--inject={kind}={rate:g}" for kind, rate in RATES.items()]
 
