@@ -31,7 +31,12 @@ from qedtrio.cli.bench.soak.acts import (
 from qedtrio.cli.bench.soak.episodes import Kind, Repertoire, play_until_done
 from qedtrio.cli.bench.soak.faults import RATES, Kills, kill_one
 from qedtrio.cli.bench.soak.leaks import leak_table
-from qedtrio.cli.bench.soak.player import Player
+from qedtrio.cli.bench.soak.player import (
+    FaultMetError,
+    OpenSession,
+    Player,
+    UnexpectedAnswerError,
+)
 from qedtrio.cli.bench.soak.report import print_soak
 from qedtrio.cli.bench.soak.suite import (
     SoakPlan,
@@ -161,6 +166,26 @@ async def test_a_kill_explains_a_run_that_was_killed(*, by_daemon: bool) -> None
 
     assert player.tally.faults == {"worker_killed": 1}
     assert player.tally.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("is_killed", "is_unseen", "explained"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+async def test_lost_state_is_explained_by_a_kill_that_nobody_saw(
+    *, is_killed: bool, is_unseen: bool, explained: bool
+) -> None:
+    """Else a session that forgets is a finding."""
+    session = OpenSession("s", counted=1, has_unseen_run=is_unseen)
+    fresh = Ran(status="ok", state="kept", stdout="1\n")
+    kills = Kills()
+    if is_killed:
+        kills.add("s")
+    with trio.fail_after(10):
+        async with open_player([GOOD_COUNT], kills) as player:
+            kind = FaultMetError if explained else UnexpectedAnswerError
+            with pytest.raises(kind):
+                player.check(COUNT, fresh, session, 0)
 
 
 async def test_a_kill_explains_its_own_session_only() -> None:

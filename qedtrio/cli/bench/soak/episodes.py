@@ -232,6 +232,7 @@ async def play_vanish(player: Player) -> None:
             await player.watch(ENDLESS, session, leave)
         except _LeftError:
             player.tally.faults["client_left"] += 1
+            session.has_unseen_run = True
         await player.run(COUNT, session)
 
 

@@ -79,10 +79,13 @@ class OpenSession:
 
     Attributes:
         counted: Counted runs since it had a fresh interpreter.
+        has_unseen_run: Whether the client left a run, so that nobody was told
+            how it ended.
     """
 
     session_id: str
     counted: int = 0
+    has_unseen_run: bool = False
 
     @property
     def path(self) -> str:
@@ -203,17 +206,27 @@ class Player:
     ) -> None:
         """Count the result of `act` if it is as it must be."""
         flaw = find_flaw(act, ran, session.counted if session else 0)
+        if flaw and self.is_explained(act, ran, session, began):
+            raise FaultMetError("worker_killed")
         if flaw:
-            session_id = session.session_id if session else None
-            killed = (ran.status, ran.signal) == ("signalled", signal.SIGKILL)
-            if killed and self.kills.explain(session_id, began):
-                raise FaultMetError("worker_killed")
             raise UnexpectedAnswerError(
                 f"run {act.name}: {flaw}; stderr {ran.stderr[:200]!r}"
             )
         self.tally.add_run(act.name, ran.status, trio.current_time() - began)
         if session:
             session.counted = 0 if act.lost else session.counted + act.counts
+
+    def is_explained(
+        self, act: Act, ran: Ran, session: OpenSession | None, began: float
+    ) -> bool:
+        """Whether a killed worker explains a result that is not as it must be."""
+        if not self.kills.explain(session.session_id if session else None, began):
+            return False
+        if (ran.status, ran.signal) == ("signalled", signal.SIGKILL):
+            return True
+        # A kill in a run that nobody watched is first seen as lost state.
+        unseen = session is not None and session.has_unseen_run
+        return unseen and find_flaw(act, ran, 0) == ""
 
 
 def explain(what: str, code: str, detail: str) -> Exception:
