@@ -16,7 +16,14 @@ import h11
 import msgspec
 import trio
 
-__all__ = ["Address", "Connection", "Reply", "TransportError", "open_connection"]
+__all__ = [
+    "Address",
+    "AnsweredError",
+    "Connection",
+    "Reply",
+    "TransportError",
+    "open_connection",
+]
 
 RECEIVE_BYTES = 65536
 BODY_BYTES = 64 * 1024 * 1024
@@ -80,6 +87,14 @@ class Reply:
             return msgspec.json.decode(self.body, type=kind)
         except msgspec.MsgspecError as error:
             raise TransportError(f"reply is not the JSON expected: {error}") from error
+
+
+class AnsweredError(TransportError):
+    """Lines were asked for, and the answer was another one: a refusal, as a rule."""
+
+    def __init__(self, what: str, reply: Reply) -> None:
+        super().__init__(f"{what}: answered {reply.status}")
+        self.reply = reply
 
 
 @asynccontextmanager
@@ -169,8 +184,9 @@ class Connection:
         Leaving the block early closes the connection.
 
         Raises:
-            TransportError: The status is not 200, or the reply broke off or
-                took longer than `seconds` in all.
+            AnsweredError: The status is not 200.
+            TransportError: The reply broke off or took longer than `seconds`
+                in all.
         """
         what, deadline = f"{method} {path}", trio.current_time() + seconds
         async with self._closed_unless_clean():
@@ -178,8 +194,10 @@ class Connection:
             with failing_as(what, deadline):
                 await self._send(method, path, value, b"application/x-ndjson")
                 response = await self._next_response()
-            if response.status_code != HTTPStatus.OK:
-                raise TransportError(f"{what}: answered {response.status_code}")
+                if response.status_code != HTTPStatus.OK:
+                    headers, body = dict(response.headers), await self._read_body()
+                    reply = Reply(response.status_code, headers, body)
+                    raise AnsweredError(what, reply)
             async with aclosing(self._split_lines(what, deadline)) as lines:
                 yield lines
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +52,9 @@ class Daemon:
 
 
 @asynccontextmanager
-async def open_daemon(*command: str) -> AsyncIterator[Daemon]:
+async def open_daemon(
+    *command: str, variables: Mapping[str, str] | None = None
+) -> AsyncIterator[Daemon]:
     """Run a daemon for the length of the block.
 
     Leaving the block sends SIGTERM and waits for the end, bounded; whatever is
@@ -60,6 +62,7 @@ async def open_daemon(*command: str) -> AsyncIterator[Daemon]:
 
     Args:
         command: Prints the ready line of a native listener; see `serve`.
+        variables: Added to its environment.
 
     Raises:
         click.ClickException: The daemon was not ready in time, or at all.
@@ -70,7 +73,7 @@ async def open_daemon(*command: str) -> AsyncIterator[Daemon]:
         stdin=subprocess.PIPE,  # held open: the daemon ends when we do
         stdout=subprocess.PIPE,
         check=False,
-        env={**os.environ, "QEDTRIO_LOG__LEVEL": "warning"},
+        env={**os.environ, "QEDTRIO_LOG__LEVEL": "warning", **(variables or {})},
         start_new_session=True,
         deliver_cancel=kill_group,
     )

@@ -8,17 +8,18 @@ from rich.table import Table
 from qedtrio.cli.bench.machine import Machine
 from qedtrio.cli.bench.measure import Measurement
 from qedtrio.cli.bench.memory import IdleCost
+from qedtrio.cli.bench.sandbox import START_AIM_MS, Difference, SandboxCost
 from qedtrio.cli.bench.shutdown import Crowd
 from qedtrio.cli.bench.suite import Report
 
-__all__ = ["print_report", "report_json"]
+__all__ = ["describe", "number", "print_report", "report_json"]
 
 MIB = 1024 * 1024
 COLUMNS = ("at", "done", "err", "p50", "p90", "p99", "per s", "cpu", "floor")
 """Of the table, after the scenario; `at` is the number of clients."""
 
 
-def report_json(report: Report) -> bytes:
+def report_json(report: object) -> bytes:
     """Encode everything that was measured, indented."""
     return msgspec.json.format(msgspec.json.encode(report)) + b"\n"
 
@@ -81,6 +82,7 @@ def sentences(report: Report) -> list[str]:
         lines.append(describe_idle(report.idle))
     if report.crowd:
         lines.append(describe_crowd(report.crowd))
+    lines += [describe_sandbox(cost) for cost in report.sandbox]
     for one in report.measurements:
         for kind, count in one.errors.items():
             lines.append(f"errors, {one.scenario} at {one.clients}: {count} x {kind}")
@@ -107,4 +109,23 @@ def describe_crowd(crowd: Crowd) -> str:
         f" {crowd.answer_seconds:.2f} s; after SIGTERM {crowd.processes} processes"
         f" dead in {crowd.dead_seconds:.2f} s, {crowd.survivors} survivors,"
         f" exit code {crowd.exit_code}"
+    )
+
+
+def describe_sandbox(cost: SandboxCost) -> str:
+    """Say what the strongest tier adds."""
+    aim = "reached" if cost.start.median_ms <= START_AIM_MS else "missed"
+    return (
+        f"sandbox, {cost.preload} preload: tier {cost.tier} against C over"
+        f" {cost.rounds} rounds: start {describe_difference(cost.start)}, aim of at"
+        f" most {START_AIM_MS:g} ms {aim}; warm run {describe_difference(cost.warm)}"
+    )
+
+
+def describe_difference(difference: Difference) -> str:
+    """Say how much, and how sure that is."""
+    low, high = difference.quartiles_ms
+    return (
+        f"{difference.median_ms:+.2f} ms (quartiles {low:+.2f} to {high:+.2f},"
+        f" quickest tenth {difference.undisturbed_ms:+.2f})"
     )

@@ -4,6 +4,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import trio
@@ -14,6 +15,7 @@ from qedtrio.cli.bench.load import apply_load
 from qedtrio.cli.bench.machine import Machine, describe_machine
 from qedtrio.cli.bench.measure import Measurement, with_ratios
 from qedtrio.cli.bench.memory import IdleCost, measure_idle_sessions
+from qedtrio.cli.bench.sandbox import SandboxCost, measure_sandbox
 from qedtrio.cli.bench.scenarios import ECHO, SCENARIOS, Scenario
 from qedtrio.cli.bench.shutdown import Crowd, measure_crowd
 from qedtrio.cli.calls import RefusedError
@@ -21,11 +23,12 @@ from qedtrio.cli.entry import first_leaf
 from qedtrio.cli.http import TransportError
 from qedtrio.config import load_config
 
-__all__ = ["CROWD", "IDLE", "NAMES", "Plan", "Report", "run_suite"]
+__all__ = ["CROWD", "IDLE", "NAMES", "SANDBOX", "Plan", "Report", "run_suite"]
 
 IDLE = "idle_session"
 CROWD = "crowd"
-NAMES = (*(scenario.name for scenario in SCENARIOS), IDLE, CROWD)
+SANDBOX = "sandbox"
+NAMES = (*(scenario.name for scenario in SCENARIOS), IDLE, CROWD, SANDBOX)
 """What `--scenario` may name."""
 
 FAILURES = (
@@ -80,6 +83,7 @@ class Report:
     measurements: list[Measurement] = field(default_factory=list)
     idle: IdleCost | None = None
     crowd: Crowd | None = None
+    sandbox: list[SandboxCost] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
@@ -106,16 +110,24 @@ async def run_suite(plan: Plan, on_step: Callable[[str], None]) -> Report:
     report = Report(machine=describe_machine(), target=plan.url or "own daemon")
     suite = Suite(plan, report, on_step)
     if plan.url is not None:
-        for name in ("echo", "fork", "worker_round_trip", IDLE, CROWD):
+        for name in ("echo", "fork", "worker_round_trip", IDLE, CROWD, SANDBOX):
             report.notes.append(f"{name}: needs a daemon of our own, left out")
         await suite.measure_scenarios(plan.url, None)
     else:
         await suite.measure_floors()
+        if SANDBOX in plan.scenarios:
+            await suite.measure_tiers()
         await suite.measure_own_daemon()
         if CROWD in plan.scenarios:
             await suite.measure_own_crowd()
     report.measurements = with_ratios(report.measurements)
     return report
+
+
+def default_preload() -> tuple[str, ...]:
+    """What the default pool of a daemon of our own preloads."""
+    config, _ = load_config(environment=os.environ)
+    return config.pools[config.default_pool].preload
 
 
 @dataclass(slots=True)
@@ -135,8 +147,7 @@ class Suite:
         """Measure what needs no daemon: a fork, and a worker's round trip."""
         seconds = self.plan.seconds
         if any(scenario.floor == "fork" for scenario in self.chosen):
-            config, _ = load_config(environment=os.environ)
-            preload = config.pools[config.default_pool].preload
+            preload = default_preload()
             await self.add("fork", lambda: measure_fork(preload, seconds=seconds))
         if (open_pinger := self.plan.open_pinger) is None:
             self.report.notes.append("worker_round_trip: no bare worker, left out")
@@ -147,6 +158,17 @@ class Suite:
                 return await measure_worker_round_trip(pinger, seconds=seconds)
 
         await self.add("worker_round_trip", round_trip)
+
+    async def measure_tiers(self) -> None:
+        """Compare the isolation tiers, with the default preload and with none."""
+        seconds = self.plan.seconds
+        for name, preload in (("default", default_preload()), ("none", ())):
+            what = f"{SANDBOX} with {name} preload"
+            self.on_step(what)
+            compare = partial(measure_sandbox, name, preload, seconds=seconds)
+            if (cost := await self.attempt(what, compare)) is not None:
+                self.report.sandbox.append(cost)
+                self.report.measurements += cost.measurements
 
     async def measure_own_daemon(self) -> None:
         """Start a daemon, measure all scenarios on it, and end it."""
