@@ -33,6 +33,7 @@ from qedtrio.workers.child.protocol import (
     frame,
 )
 from qedtrio.workers.output import Capture
+from qedtrio.workers.watched import Watched
 
 __all__ = ["OnPart", "Worker", "killed_on_failure"]
 
@@ -83,6 +84,7 @@ class Worker:
         self.gone = trio.Event()
         self.buried = trio.Event()
         self.session_id: str | None = None
+        self.watched = Watched()
         self._pidfd = pidfd
         self._first = first_pidfd
         self._kill_group = kill_group
@@ -307,6 +309,7 @@ class Worker:
     async def _strike(self) -> None:
         if self._closed:
             return
+        self.watched.strike()
         with suppress(ProcessLookupError):
             if self._first is not None:
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
@@ -347,6 +350,7 @@ class Worker:
         else:
             return
         self._close()
+        self.watched.bury()
         self.buried.set()
         self._notify()
         if self.folder:  # nobody waits for a slow disk
