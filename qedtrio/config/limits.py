@@ -50,7 +50,9 @@ class Limits(Section):
             scope="a run, summed over all processes of its session; noticed within"
             " `limits.watch_seconds`.",
             reached="status `timed_out`, error `CpuTimeExceeded`. The run is interrupted,"
-            " then killed, as at its deadline; state is kept or lost as there.",
+            " then killed, as at its deadline; state is kept or lost as there. What it"
+            " left running may use as much again between runs; then the session is"
+            " killed, and its next run is told and not started.",
             enforced="by the daemon's watch. Tier A counts ended children too; tiers B"
             " and C lose the time of orphans that have ended, so there the deadline is"
             " the bound of code that hides that way. RLIMIT_CPU is not used: it counts"

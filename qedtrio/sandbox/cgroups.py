@@ -10,6 +10,7 @@ Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
 """
 
 import os
+import select
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ __all__ = ["Cgroup", "Cgroups", "describe_place", "find_place", "memory_ceiling"
 CONTROLLERS = ("memory", "pids", "cpu")
 DAEMON, WORKER = "daemon", "worker-"
 FILESYSTEM = "cgroup2"
+SWEEP_SECONDS = 1.0
+"""What was killed takes less to die."""
 
 
 def find_place(setting: str = "auto", proc: str = "/proc/self") -> Path | None:
@@ -143,6 +146,20 @@ class Cgroup:
         """Whether any process lives in it."""
         return "populated 1" in _lines(self.path / "cgroup.events")
 
+    def wait_empty(self, seconds: float) -> bool:
+        """Block until no process lives in it; whether that came in time."""
+        try:
+            with (self.path / "cgroup.events").open("rb", buffering=0) as events:
+                changed = select.poll()
+                changed.register(events, select.POLLPRI)
+                while b"populated 1" in events.read(4096):
+                    if not changed.poll(seconds * 1000):
+                        return False
+                    events.seek(0)
+        except OSError:
+            return True  # there is no such group any more
+        return True
+
     def oom_kills(self) -> int:
         """How often the kernel killed in it for reaching its memory limit."""
         return self._figure("memory.events", "oom_kill")
@@ -200,13 +217,15 @@ class Cgroups:
                     (self.place / "cgroup.subtree_control").write_text(f"+{name}")
 
     def sweep(self) -> int:
-        """Kill and remove every worker's group; how many are left."""
-        left = 0
-        for path in self.place.glob(f"{WORKER}*"):
-            group = Cgroup(path)
+        """Kill and remove every worker's group; how many are left.
+
+        Blocks until they are dead, which is for a start and an end only.
+        """
+        groups = [Cgroup(path) for path in self.place.glob(f"{WORKER}*")]
+        for group in groups:
             group.kill()
-            left += not group.remove()
-        return left
+        left = [g for g in groups if not (g.wait_empty(SWEEP_SECONDS) and g.remove())]
+        return len(left)
 
     def create(self, limits: Mapping[str, float]) -> Cgroup:
         """Make a worker's group.

@@ -114,7 +114,7 @@ class Execution:
             WorkerLostError: The worker died by no act of the code.
             ReleaseFailedError: A killed worker does not die.
         """
-        self.worker.watched.run = self
+        self.worker.watched.begin(self)
         try:
             return await self._converse()
         except trio.Cancelled:

@@ -47,17 +47,22 @@ class Usage:
     """What one worker and all that it started use.
 
     Attributes:
-        pids: Its processes, without its namespace's first.
+        leader: The worker's process id.
+        residents: Resident bytes of each of its processes, by process id; its
+            namespace's first is not among them.
         threads: Of all of them.
         cpu_seconds: Of the living, and of children that somebody waited for.
-        resident_bytes: Sum of resident sizes; never less than what it uses,
-            unless it is swapped out.
     """
 
-    pids: list[int] = field(default_factory=list)
+    leader: int
+    residents: dict[int, int] = field(default_factory=dict)
     threads: int = 0
     cpu_seconds: float = 0.0
-    resident_bytes: int = 0
+
+    @property
+    def resident_bytes(self) -> int:
+        """Sum of resident sizes: never less than what is used, but for swap."""
+        return sum(self.residents.values())
 
 
 def read_processes(proc: str = "/proc") -> Iterator[Process]:
@@ -79,7 +84,7 @@ def read_processes(proc: str = "/proc") -> Iterator[Process]:
 def _read(path: str) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):  # it ended, or /proc hides it
         return b""
     try:
         return os.read(descriptor, 4096)
@@ -97,7 +102,7 @@ def survey(
     Returns:
         By the subject's `pid`; one whose processes are all gone uses nothing.
     """
-    usages = {subject.pid: Usage() for subject in subjects}
+    usages = {subject.pid: Usage(leader=subject.pid) for subject in subjects}
     firsts = {s.first_pid: s.pid for s in subjects if s.first_pid is not None}
     owners = _owners(firsts, usages, {p.pid: p for p in processes})
     for process in processes:
@@ -106,9 +111,8 @@ def survey(
         usage = usages[owner]
         usage.cpu_seconds += process.cpu_ticks / TICKS
         if process.pid not in firsts:
-            usage.pids.append(process.pid)
+            usage.residents[process.pid] = process.resident_bytes
             usage.threads += process.threads
-            usage.resident_bytes += process.resident_bytes
     return usages
 
 
@@ -134,20 +138,17 @@ def _owners(
     return owners
 
 
-def precise_bytes(usage: Usage, shared_bytes: int) -> int:
+def precise_bytes(usage: Usage) -> int:
     """Measure what the processes really occupy, shared pages divided (PSS).
 
-    Args:
-        usage: Whose.
-        shared_bytes: What each child has in common with its worker, taken off
-            where the kernel does not let us measure.
+    Where the kernel does not let us measure, what a child could share with
+    its worker is taken for shared: too little is found rather than too much.
     """
-    total = 0
-    for pid in usage.pids:
-        if (size := _proportional_bytes(pid)) is None:
-            return max(0, usage.resident_bytes - shared_bytes * (len(usage.pids) - 1))
-        total += size
-    return total
+    sizes = [_proportional_bytes(pid) for pid in usage.residents]
+    if None not in sizes:
+        return sum(size for size in sizes if size is not None)
+    shared = usage.residents.get(usage.leader, 0)
+    return shared + sum(max(0, size - shared) for size in usage.residents.values())
 
 
 def _proportional_bytes(pid: int) -> int | None:

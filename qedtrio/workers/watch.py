@@ -27,7 +27,7 @@ from qedtrio.workers.census import (
 from qedtrio.workers.folders import folder_bytes
 from qedtrio.workers.memory import MemoryGate
 from qedtrio.workers.pool import Pool
-from qedtrio.workers.watched import Ending, WatchedRun, count_oom_kills
+from qedtrio.workers.watched import Ending, Watched, WatchedRun, count_oom_kills
 from qedtrio.workers.worker import Worker
 
 __all__ = ["Watch", "condemn", "exceeded"]
@@ -56,31 +56,37 @@ class _Seen:
     """What earlier looks found of one worker.
 
     Attributes:
-        run: The run it was busy with.
-        run_began_at: Its processor time when that run began, as far as known.
+        stage: How many runs it had begun, and whether one was going on.
+        began_at: Its processor time when that run began, or the last one
+            ended, as far as known.
         cpu_seconds: Its processor time at the last look.
         first_bytes: Its resident size when first seen: mostly the preload.
         precise: Resident and precise memory when last measured.
         looks: Since then.
     """
 
-    run: WatchedRun | None = None
-    run_began_at: float = 0.0
+    stage: tuple[int, bool] = (0, False)
+    began_at: float = 0.0
     cpu_seconds: float = 0.0
     first_bytes: int
     precise: tuple[int, int] | None = None
     looks: int = 0
 
-    def note_run(self, worker: Worker, total: float) -> float:
-        """Take down the processor time so far; return what its run has used."""
-        run = worker.watched.run
-        if run is not None and run is not self.run:
+    def note_time(self, watched: Watched, total: float) -> float:
+        """Take down the processor time so far.
+
+        Returns:
+            What the run has used; between runs, what was used since the last.
+        """
+        stage = watched.runs, watched.run is not None
+        if stage != self.stage:
             # Not more than a run of this age can have used belongs to it.
-            could = (trio.current_time() - run.started) * PROCESSORS
-            self.run_began_at = max(self.cpu_seconds, total - could)
-        self.run = run
+            run = watched.run
+            age = 0.0 if run is None else trio.current_time() - run.started
+            self.began_at = max(self.cpu_seconds, total - age * PROCESSORS)
+        self.stage = stage
         self.cpu_seconds = max(total, self.cpu_seconds)
-        return 0.0 if run is None else total - self.run_began_at
+        return total - self.began_at
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +102,7 @@ class _Case:
     def measure(self) -> None:
         """Measure precisely."""
         resident = self.usage.resident_bytes
-        precise = precise_bytes(self.usage, self.seen.first_bytes)
+        precise = precise_bytes(self.usage)
         self.seen.precise, self.seen.looks = (resident, precise), 0
         self.memory_bytes = precise
 
@@ -209,15 +215,16 @@ class Watch:
 
     def _judge(self, case: _Case, start: Start) -> None:
         worker, run = case.worker, case.worker.watched.run
-        used = case.seen.note_run(worker, case.usage.cpu_seconds)
+        used = case.seen.note_time(worker.watched, case.usage.cpu_seconds)
         limits = worker.watched.limits
         ending = exceeded(limits, case.usage, case.memory_bytes, case.disk_bytes)
         if ending is not None:
             condemn(worker, ending, start)
-            return
-        over = used > limits.get("cpu_seconds", float("inf"))
-        if over and run is not None and run.ending is None:
-            start(_interrupt, worker, run, _cpu_ending(limits), start)
+        elif used > limits.get("cpu_seconds", float("inf")):
+            if run is None:  # what a run left behind goes on
+                condemn(worker, _cpu_ending(limits), start)
+            elif run.ending is None:
+                start(_interrupt, worker, run, _cpu_ending(limits), start)
 
     def _judge_all(self, cases: list[_Case], start: Start) -> None:
         """Kill the biggest, where all together use too much."""
@@ -245,7 +252,7 @@ def exceeded(
         return Ending(
             status=RunStatus.MEMORY_EXCEEDED,
             kind="MemoryLimitExceeded",
-            message=f"the session's {len(usage.pids)} processes used"
+            message=f"the session's {len(usage.residents)} processes used"
             f" {memory_bytes:.0f} bytes, more than its limit of {most:.0f}",
         )
     most = limits.get("processes", infinite)

@@ -51,6 +51,7 @@ class Watched:
         first_pid: Host process id of its namespace's first process (tier A).
         limits: Of its lease; empty for who keeps limits of his own.
         run: The run it is busy with.
+        runs: How many it has begun.
         ending: Why the watch killed it; its run's result says so, or else the
             next run of its session.
         oom_kills: Kills by the kernel for want of memory, up to the last look.
@@ -60,9 +61,16 @@ class Watched:
     first_pid: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
     run: WatchedRun | None = None
+    runs: int = 0
     ending: Ending | None = None
     oom_kills: int = field(default_factory=lambda: count_oom_kills())
     cgroup: Cgroup | None = None
+    _killed_in_group: int = 0
+
+    def begin(self, run: WatchedRun) -> None:
+        """Note a run that is dispatched now."""
+        self.run = run
+        self.runs += 1
 
     def was_oom_killed(self) -> bool:
         """Whether the kernel killed for memory since the last look.
@@ -70,9 +78,7 @@ class Watched:
         The host's counter does not say whom; a worker that died of a SIGKILL
         that nobody here sent within the same second was most likely it.
         """
-        if self.cgroup is not None and self.cgroup.oom_kills():
-            return True
-        return count_oom_kills() > self.oom_kills
+        return bool(self._killed_in_group) or count_oom_kills() > self.oom_kills
 
     def strike(self) -> None:
         """Kill all of its control group; a no-op without one."""
@@ -80,8 +86,9 @@ class Watched:
             self.cgroup.kill()
 
     def bury(self) -> None:
-        """Remove its control group; a no-op without one."""
+        """Remove its control group, and keep what it tells; else a no-op."""
         if self.cgroup is not None:
+            self._killed_in_group = self.cgroup.oom_kills()
             self.cgroup.remove()
 
 
