@@ -26,14 +26,18 @@ from qedtrio.api.sockets import address_of, open_socket
 from qedtrio.config import Config
 from qedtrio.errors import ConfigError, ReleaseFailedError
 from qedtrio.report import Reporter
+from qedtrio.sandbox.cgroups import Cgroups, find_place
+from qedtrio.sandbox.rlimits import shared_limits
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.registry import Sessions
 from qedtrio.state import claim_folder, remove_stale_folders
 from qedtrio.verify.service import Verifier
 from qedtrio.workers.jobs import JobWorkers
+from qedtrio.workers.memory import MemoryGate
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.probe import HostReport, birth_limits, probe_host
 from qedtrio.workers.profile import JOB_ENTRY, Profile, session_profile
+from qedtrio.workers.watch import Watch
 
 __all__ = ["Daemon", "Urls", "run_daemon", "serve_forever"]
 
@@ -80,8 +84,11 @@ async def run_daemon(
     if host.tier.reaches(strongest_tier):
         host = replace(host, tier=strongest_tier)
     require_tier(config, host)
-    with _open_state_dir(config) as state_dir:
-        daemon = Daemon(config, host.tier, state_dir)
+    with (
+        _open_state_dir(config) as state_dir,
+        open_cgroups(config.daemon.cgroup) as cgroups,
+    ):
+        daemon = Daemon(config, host.tier, state_dir, cgroups)
         stopped = trio.Event() if stop is None else stop
         await daemon.run(stopped, bench_echo, task_status)
 
@@ -175,6 +182,25 @@ def _open_state_dir(config: Config) -> Iterator[str]:
         yield folder
 
 
+@contextmanager
+def open_cgroups(setting: str) -> Iterator[Cgroups | None]:
+    """Take over a delegated control group; None, with a line in the log, else."""
+    place = find_place(setting)
+    cgroups = None
+    if place is not None:
+        try:
+            cgroups = Cgroups(place)
+            cgroups.settle()
+        except OSError as error:
+            cgroups = None
+            log.warning("no control groups", extra={"why": str(error)})
+    try:
+        yield cgroups
+    finally:
+        if cgroups is not None:
+            cgroups.sweep()
+
+
 class Daemon:
     """Everything that lives as long as the process.
 
@@ -182,9 +208,16 @@ class Daemon:
         config: What to run.
         tier: Isolation tier of its workers.
         state_dir: Existing folder of its own.
+        cgroups: Makes control groups for workers, where that was delegated.
     """
 
-    def __init__(self, config: Config, tier: Tier, state_dir: str) -> None:
+    def __init__(
+        self,
+        config: Config,
+        tier: Tier,
+        state_dir: str,
+        cgroups: Cgroups | None = None,
+    ) -> None:
         self._config = config
         self._tier = tier
         self._state_dir = state_dir
@@ -195,13 +228,21 @@ class Daemon:
                 ready_workers=ready,
                 max_workers=most,
                 state_dir=state_dir,
+                cgroups=cgroups,
             )
             for profile, ready, most in self._profiles()
         }
+        gate = MemoryGate(
+            config.limits.total_memory_bytes, config.limits.free_memory_bytes
+        )
         self._sessions = Sessions(
             {name: self._pools[name] for name in config.pools},
             config.default_pool,
             config.limits,
+            gate,
+        )
+        self._watch = Watch(
+            pools=self._pools.values(), gate=gate, seconds=config.limits.watch_seconds
         )
         self._verifier = Verifier(
             config.verify,
@@ -224,6 +265,10 @@ class Daemon:
         """Each pool's profile, ready workers and most workers."""
         config = self._config
         uid, limits = config.daemon.sandbox_uid, birth_limits(config.limits)
+        spare = 2 * config.verify.workers + 1
+        if self._tier is not Tier.A:
+            workers = spare + sum(pool.max_workers for pool in config.pools.values())
+            limits = shared_limits(limits, workers)
         for name, pool in config.pools.items():
             profile = session_profile(
                 name, pool, tier=self._tier, uid=uid, limits=limits
@@ -239,7 +284,7 @@ class Daemon:
             limits=limits | {"memory_bytes": config.verify.memory_bytes},
         )
         # One spare, so that a killed worker is replaced by one that is ready.
-        yield verify, 1, 2 * config.verify.workers + 1
+        yield verify, 1, spare
 
     async def run(
         self, stop: trio.Event, bench_echo: bool, task_status: trio.TaskStatus[Urls]
@@ -248,6 +293,7 @@ class Daemon:
         async with trio.open_nursery() as pools:
             for pool in self._pools.values():
                 pools.start_soon(pool.run)
+            pools.start_soon(self._watch.run)
             async with trio.open_nursery() as domain:
                 await domain.start(self._sessions.run_forever)
                 await domain.start(self._verifier.run)

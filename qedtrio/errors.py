@@ -12,6 +12,7 @@ __all__ = [
     "OverloadedError",
     "QedtrioError",
     "QueueTimeoutError",
+    "QuotaExceededError",
     "ReleaseFailedError",
     "RequestError",
     "SessionClosedError",
@@ -102,6 +103,17 @@ class OverloadedError(QedtrioError):
     def __init__(self, what: str, retry_after_seconds: float = 1.0) -> None:
         super().__init__(f"{what}; retry in {retry_after_seconds:g} s")
         self.retry_after_seconds = retry_after_seconds
+
+
+class QuotaExceededError(QedtrioError):
+    """The principal holds as many sessions as it may; close one first."""
+
+    code = "quota_exceeded"
+    status = HTTPStatus.TOO_MANY_REQUESTS
+    retry_after_seconds = 5.0
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; close one, or retry later")
 
 
 class QueueTimeoutError(QedtrioError):

@@ -20,8 +20,9 @@ from qedtrio.config import (
     VerifyConfig,
 )
 from qedtrio.config.model import SCIENCE, default_pools
-from qedtrio.config.setting import Section
+from qedtrio.config.setting import Manual, Section
 from qedtrio.errors import QedtrioError
+from qedtrio.sessions.limits import LOWERABLE
 
 __all__ = ["PAGES", "write_pages"]
 
@@ -44,6 +45,13 @@ LIMITING = ("limits", "verify", "http")
 OF_THE_HOST = {"verify.workers": "one per processor"}
 """Defaults that depend on the host; the page must read the same on all."""
 
+LOWERED_OTHERWISE = {
+    "idle_seconds": "`idle_seconds` of `POST /v1/sessions`.",
+    "lifetime_seconds": "`lifetime_seconds` of `POST /v1/sessions`.",
+    "max_deadline_seconds": "no; each run has its own `deadline_seconds`.",
+}
+"""How a session asks for less, where not by its `limits`."""
+
 UNITS = {"bytes": "bytes", "seconds": "seconds", "chars": "characters"}
 
 CONFIGURATION = f"""
@@ -62,6 +70,21 @@ LIMITS = f"""
 
 Every limit has a key, a unit, a default and a consequence.
 A session may ask for less than `[limits]` grants, never for more.
+It does so in `limits` of `POST /v1/sessions` and `POST /v1/run`, as in `{{"limits": {{"cpu_seconds": 10}}}}`.
+A value above the configured one, or too low to work with, is refused with 400 `invalid_request`, naming it.
+
+What untrusted code does when it meets a limit is the status of its run.
+What the daemon refuses is an error; see [errors](errors.md).
+"State" is the interpreter with its variables; a session whose state is lost goes on with a fresh one.
+
+Who enforces a limit depends on the isolation tier, which `qedtrio check-host` tells.
+The kernel enforces resource limits (setrlimit(2)) and the sizes of tmpfs at once.
+The watch is a task of the daemon that adds up what each session's processes use, every `limits.watch_seconds`.
+Where a part of the control group hierarchy (v2) was delegated, each leased worker also gets a group of its own.
+A systemd unit does that with `Delegate=yes`; `daemon.cgroup` says where otherwise.
+Memory and pids controllers then hold the session's memory and processes too, and `cgroup.kill` is one more way to end it.
+Killing and removing groups, and their processor time, are exercised by the tests; `memory.max` only where the hierarchy has a memory controller.
+Without any of it everything below holds by resource limits and the watch.
 """
 
 ERRORS = f"""
@@ -106,8 +129,32 @@ def limits_page() -> str:
         for item in fields(cls):  # type: ignore[arg-type]  # each section is a dataclass
             lines += ["", f"### `{section}.{item.name}`", ""]
             lines.append(f"Default {default_of(section, item)}{unit_of(item)}.")
-            lines += item.metadata["text"].replace(". ", ".\n").splitlines()
+            lines += sentences(item.metadata["text"])
+            if manual := item.metadata["manual"]:
+                lines += ["", *manual_of(item.name, manual)]
     return "\n".join(lines) + "\n"
+
+
+def manual_of(name: str, manual: Manual) -> Iterator[str]:
+    """List what the manual says of one limit."""
+    if name in LOWERABLE:
+        lower = f'`{{"limits": {{"{name}": …}}}}`.'
+    else:
+        lower = LOWERED_OTHERWISE.get(name, "no.")
+    for label, text in (
+        ("Counts for", manual.scope),
+        ("When reached", manual.reached),
+        ("Enforced", manual.enforced),
+        ("Lower per session", lower),
+    ):
+        first, *more = sentences(text)
+        yield f"- {label}: {first}"
+        yield from (f"  {line}" for line in more)
+
+
+def sentences(text: str) -> list[str]:
+    """Put each sentence on a line of its own."""
+    return text.replace(". ", ".\n").splitlines()
 
 
 def errors_page() -> str:

@@ -8,6 +8,7 @@ import importlib.util
 import os
 from dataclasses import dataclass, field
 
+from qedtrio.config.limits import Limits
 from qedtrio.config.setting import Section, setting
 from qedtrio.errors import ConfigError
 
@@ -64,6 +65,12 @@ class DaemonConfig(Section):
         "Folder for the workers' private directories; empty means a fresh one"
         " below the system's temporary folder, removed at exit.",
     )
+    cgroup: str = setting(
+        "auto",
+        "Where the daemon makes a control group (v2) for each leased worker. auto:"
+        " below its own, where that was delegated to it; off: nowhere; a path: that"
+        " folder of the v2 hierarchy, which the daemon then takes for itself.",
+    )
     sandbox_uid: int = setting(
         65534,
         "User and group id that workers run as when the daemon runs as root.",
@@ -109,106 +116,6 @@ class PoolConfig(Section):
         " `limits.queue_seconds`, then fails as `queue_timeout`.",
         least=1,
         most=65536,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits(Section):
-    """What one session and one run may use. A session may ask for less."""
-
-    deadline_seconds: float = setting(
-        30.0,
-        "A run without a deadline of its own gets this one. When it passes the run"
-        " is interrupted, then killed: `timed_out`.",
-        least=0.01,
-        most=86400,
-    )
-    max_deadline_seconds: float = setting(
-        600.0,
-        "The longest deadline that a request may ask for; more is refused with 400.",
-        least=0.01,
-        most=86400,
-    )
-    queue_seconds: float = setting(
-        30.0,
-        "The longest wait for a turn in a session or for a free worker; then 503"
-        " `queue_timeout`.",
-        least=0.01,
-        most=3600,
-    )
-    waiting_runs: int = setting(
-        64,
-        "Runs that may wait for their turn in one session; more are refused with"
-        " 503 `overloaded`.",
-        least=1,
-        most=65536,
-    )
-    sessions: int = setting(
-        512,
-        "Open sessions at most; more are refused with 503 `overloaded`.",
-        least=1,
-        most=65536,
-    )
-    idle_seconds: float = setting(
-        1800.0,
-        "A session unused for this long is closed and its worker killed.",
-        least=0.05,
-        most=2592000,
-    )
-    lifetime_seconds: float = setting(
-        86400.0,
-        "A session of this age is closed even while in use.",
-        least=0.05,
-        most=2592000,
-    )
-    memory_bytes: int = setting(
-        2 * GIB,
-        "Address space of each process of a session. Allocations beyond it raise"
-        " MemoryError: `memory_exceeded`.",
-        least=256 * MIB,
-    )
-    processes: int = setting(
-        64,
-        "Processes and threads of a session; more fail to start.",
-        least=1,
-        most=4096,
-    )
-    open_files: int = setting(
-        256, "Open descriptors of each process.", least=32, most=65536
-    )
-    file_bytes: int = setting(
-        64 * MIB, "Largest file that may be written; beyond it EFBIG.", least=4096
-    )
-    disk_bytes: int = setting(
-        64 * MIB,
-        "Size of the session's private directory and /tmp together, held in memory;"
-        " beyond it ENOSPC. Needs tier A.",
-        least=64 * KIB,
-    )
-    output_bytes: int = setting(
-        1 * MIB,
-        "Bytes kept of each of stdout and stderr per run: the first and the last"
-        " half, with a marker between.",
-        least=1024,
-        most=256 * MIB,
-    )
-    output_policy: str = setting(
-        "cut",
-        "cut: output beyond the limit is dropped from the middle. kill: the run is"
-        " killed as `output_exceeded`.",
-        choices=("cut", "kill"),
-    )
-    result_bytes: int = setting(
-        64 * KIB,
-        "Longest repr returned as `result`; beyond it is cut with a marker.",
-        least=64,
-        most=16 * MIB,
-    )
-    code_bytes: int = setting(
-        1 * MIB,
-        "Longest code of a run in UTF-8; more is refused with 413.",
-        least=1,
-        most=64 * MIB,
     )
 
 
@@ -336,7 +243,7 @@ class Config:
     daemon: DaemonConfig = DaemonConfig()
     listen: tuple[ListenConfig, ...] = (ListenConfig(),)
     pools: dict[str, PoolConfig] = field(default_factory=default_pools)
-    limits: Limits = Limits()
+    limits: Limits = Limits()  # noqa: RUF009  # frozen
     verify: VerifyConfig = VerifyConfig()
     http: HttpConfig = HttpConfig()
     log: LogConfig = LogConfig()

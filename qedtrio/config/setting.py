@@ -1,13 +1,28 @@
 """How one key is declared: default, range, and the sentence that documents it."""
 
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from qedtrio.errors import ConfigError
 
-__all__ = ["Section", "check_range", "setting"]
+__all__ = ["Manual", "Section", "check_range", "setting"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manual:
+    """What the manual says of a limit, beside its default and its sentence.
+
+    Attributes:
+        scope: What is counted together: a process, run, session and so on.
+        reached: What a client sees, and whether state is lost.
+        enforced: Who enforces it, in every tier or by tier.
+    """
+
+    scope: str
+    reached: str
+    enforced: str = "by the daemon, in every tier alike."
 
 
 def setting(
@@ -17,9 +32,16 @@ def setting(
     least: float | None = None,
     most: float | None = None,
     choices: tuple[str, ...] | None = None,
+    manual: Manual | None = None,
 ) -> T:
     """Declare one key: its default, its documentation and its range."""
-    meta = {"text": text, "least": least, "most": most, "choices": choices}
+    meta = {
+        "text": text,
+        "least": least,
+        "most": most,
+        "choices": choices,
+        "manual": manual,
+    }
     made: T = field(default=default, metadata=meta)
     return made
 
@@ -43,6 +65,7 @@ def check_range(
     least: float | None = None,
     most: float | None = None,
     choices: tuple[str, ...] | None = None,
+    manual: Manual | None = None,  # likewise
 ) -> None:
     """Raise `ConfigError` when `value` is outside the declared range."""
     if choices is not None and value not in choices:

@@ -8,9 +8,8 @@ import trio
 from qedtrio.config import Limits
 from qedtrio.errors import RequestError
 from qedtrio.results import RunResult
-from qedtrio.sessions.execution import Execution, fresh_run_id
+from qedtrio.sessions.execution import Execution
 from qedtrio.sessions.model import OnOutput, RunRequest
-from qedtrio.sessions.session import run_deadline
 from qedtrio.workers.leases import lease_worker
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.worker import Worker
@@ -55,15 +54,10 @@ class Once:
                 await _write_files(worker, files)
             return await Execution(
                 worker=worker,
-                run_id=request.run_id or fresh_run_id(),
-                code=request.code,
-                stdin=request.stdin,
-                deadline_seconds=run_deadline(
-                    self.configured, self.limits, request.deadline_seconds
-                ),
+                request=request,
+                configured=self.configured,
                 limits=self.limits,
-                kill_on_output=self.configured.output_policy == "kill",
-                queue_seconds=trio.current_time() - arrived,
+                arrived=arrived,
                 on_output=on_output,
             ).run()
         finally:

@@ -18,6 +18,7 @@ from qedtrio.config import Limits
 from qedtrio.errors import (
     DrainingError,
     OverloadedError,
+    QuotaExceededError,
     ReleaseFailedError,
     RequestError,
     SessionClosedError,
@@ -25,7 +26,7 @@ from qedtrio.errors import (
     SessionNotFoundError,
 )
 from qedtrio.results import RunResult
-from qedtrio.sessions.limits import effective_limits
+from qedtrio.sessions.limits import effective_limits, run_deadline
 from qedtrio.sessions.model import (
     OnOutput,
     RunRequest,
@@ -34,7 +35,8 @@ from qedtrio.sessions.model import (
     SessionState,
 )
 from qedtrio.sessions.once import Once
-from qedtrio.sessions.session import Session, run_deadline
+from qedtrio.sessions.session import Session
+from qedtrio.workers.memory import MemoryGate
 from qedtrio.workers.pool import Pool
 
 __all__ = ["SessionStatistics", "Sessions"]
@@ -66,11 +68,17 @@ class Sessions:
         pools: By name.
         default_pool: For sessions that name none.
         limits: The configured ones.
+        gate: Asked whether there is memory for more; None to admit all.
     """
 
     def __init__(
-        self, pools: Mapping[str, Pool], default_pool: str, limits: Limits
+        self,
+        pools: Mapping[str, Pool],
+        default_pool: str,
+        limits: Limits,
+        gate: MemoryGate | None = None,
     ) -> None:
+        self._gate = gate
         self._pools = pools
         self._default_pool = default_pool
         self._limits = limits
@@ -100,11 +108,16 @@ class Sessions:
     # Opening and closing -----------------------------------------------------
 
     async def create(
-        self, session_id: str | None, options: SessionOptions
+        self, session_id: str | None, options: SessionOptions, principal: str = ""
     ) -> tuple[SessionInfo, bool]:
         """Open a session, or find the same one again.
 
         Cancellation of the caller does not cancel the opening.
+
+        Args:
+            session_id: Its name; None for a fresh one.
+            options: What the client chose.
+            principal: Whose session it is; "" for anonymous.
 
         Returns:
             The session, and whether it is new.
@@ -112,7 +125,8 @@ class Sessions:
         Raises:
             SessionConflictError: The id is taken by other options, or spent.
             WorkerStartError: No worker could be started.
-            OverloadedError: There are too many sessions.
+            OverloadedError: There are too many sessions, or too little memory.
+            QuotaExceededError: The principal has too many.
             DrainingError: The daemon is shutting down.
             RequestError: An option is unknown or out of range.
         """
@@ -120,7 +134,7 @@ class Sessions:
         session = self._sessions.get(session_id)
         new = session is None
         if session is None:
-            session = self._open(session_id, options)
+            session = self._open(session_id, options, principal)
         elif session.options != options:
             raise SessionConflictError(session_id, "is open with other options")
         await session.opened.wait()
@@ -130,19 +144,24 @@ class Sessions:
             raise SessionClosedError(session_id, session.why_closed)
         return session.info(session.pool.profile.tier), new
 
-    def _open(self, session_id: str, options: SessionOptions) -> Session:
+    def _open(
+        self, session_id: str, options: SessionOptions, principal: str
+    ) -> Session:
         if self._draining:
             raise DrainingError
         if session_id in self._receipts:
             raise SessionConflictError(session_id, "was closed; its id is spent")
         if len(self._sessions) >= self._limits.sessions:
             raise OverloadedError(f"{len(self._sessions)} sessions are open")
+        self._refuse_over_quota(principal)
+        self._refuse_short_memory()
         session = Session(
             session_id=session_id,
             options=options,
             pool=self._pool(options),
             configured=self._limits,
             limits=effective_limits(self._limits, options.limits),
+            principal=principal,
         )
         _check_duration(
             "$.idle_seconds", options.idle_seconds, self._limits.idle_seconds
@@ -156,6 +175,16 @@ class Sessions:
         self._sessions[session_id] = session
         self._nursery.start_soon(self._keep, session)
         return session
+
+    def _refuse_over_quota(self, principal: str) -> None:
+        most = self._limits.sessions_per_principal
+        owned = sum(s.principal == principal for s in self._sessions.values())
+        if owned >= most:
+            raise QuotaExceededError(f"{owned} sessions are open, of {most} allowed")
+
+    def _refuse_short_memory(self) -> None:
+        if self._gate is not None and (reason := self._gate.refusal()):
+            raise OverloadedError(reason)
 
     def _pool(self, options: SessionOptions) -> Pool:
         name = options.pool or self._default_pool
@@ -260,7 +289,9 @@ class Sessions:
             RequestError: An option, limit or file name is out of range.
             WorkerError: No worker, or it died by no act of the code.
             QueueTimeoutError: No worker became free in time.
+            OverloadedError: There is too little memory.
         """
+        self._refuse_short_memory()
         once = Once(
             pool=self._pool(options),
             configured=self._limits,

@@ -22,13 +22,13 @@ from qedtrio.errors import (
     OverloadedError,
     QueueTimeoutError,
     ReleaseFailedError,
-    RequestError,
     SessionClosedError,
     WorkerError,
     WorkerLostError,
 )
 from qedtrio.results import RunResult
-from qedtrio.sessions.execution import Execution, fresh_run_id
+from qedtrio.sessions.execution import Execution
+from qedtrio.sessions.limits import run_deadline
 from qedtrio.sessions.model import (
     OnOutput,
     RunRequest,
@@ -40,27 +40,9 @@ from qedtrio.workers.leases import lease_worker
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.worker import Worker
 
-__all__ = ["Session", "run_deadline"]
+__all__ = ["Session"]
 
 log = logging.getLogger(__name__)
-
-
-def run_deadline(
-    limits: Limits, effective: Mapping[str, float], asked: float | None
-) -> float:
-    """The deadline of a run in seconds from dispatch.
-
-    Raises:
-        RequestError: More was asked for than the configuration allows.
-    """
-    if asked is None:
-        return effective["deadline_seconds"]
-    if asked > limits.max_deadline_seconds:
-        raise RequestError(
-            "$.deadline_seconds",
-            f"must be at most {limits.max_deadline_seconds:g}, got {asked:g}",
-        )
-    return asked
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -73,6 +55,7 @@ class Session:
         pool: Where its workers come from.
         configured: The daemon's limits.
         limits: Those in force here.
+        principal: Whose it is.
     """
 
     session_id: str
@@ -80,6 +63,7 @@ class Session:
     pool: Pool
     configured: Limits
     limits: Mapping[str, float]
+    principal: str = ""
     state: SessionState = SessionState.STARTING
     why_closed: str = ""
     opened: trio.Event = field(default_factory=trio.Event)
@@ -194,20 +178,17 @@ class Session:
             WorkerLostError: The state is gone by no act of the code.
             WorkerStartError: The lost worker could not be replaced.
         """
-        deadline = run_deadline(self.configured, self.limits, request.deadline_seconds)
+        # A deadline out of range is refused before it waits.
+        run_deadline(self.configured, self.limits, request.deadline_seconds)
         arrived = trio.current_time()
         await self._take_turn()
         try:
-            worker = await self._ready_worker()
             self._current = Execution(
-                worker=worker,
-                run_id=request.run_id or fresh_run_id(),
-                code=request.code,
-                stdin=request.stdin,
-                deadline_seconds=deadline,
+                worker=await self._ready_worker(),
+                request=request,
+                configured=self.configured,
                 limits=self.limits,
-                kill_on_output=self.configured.output_policy == "kill",
-                queue_seconds=trio.current_time() - arrived,
+                arrived=arrived,
                 on_output=on_output,
             )
             result = await self._execute(self._current)
@@ -236,8 +217,9 @@ class Session:
         worker = self._worker
         if worker is None:
             worker = self._worker = await self._lease()
-        elif worker.gone.is_set():
-            # Between runs, so no result told of it: say so, once.
+        elif worker.gone.is_set() and worker.watched.ending is None:
+            # Between runs, so no result told of it: say so, once. Where the watch
+            # killed it for what its code did, the run will find that out.
             await self._drop_worker()
             raise WorkerLostError("the worker died between runs; its state is gone")
         return worker

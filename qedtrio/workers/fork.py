@@ -231,16 +231,17 @@ class ForkServer:
             except OSError as error:
                 raise WorkerStartError(str(error)) from error
             undo.pop_all()
-        pidfd = pidfds.pop()
+        pidfd, first = pidfds.pop(), pidfds.pop() if pidfds else None
         worker = Worker(
             pid=_host_pid(pidfd, pid),
             pidfd=pidfd,
-            first_pidfd=pidfds.pop() if pidfds else None,
+            first_pidfd=first,
             sock=ours,
             folder=folder,
             kill_group=partial(self._kill_group, pid),
             notify=self._notify,
         )
+        worker.watched.first_pid = _host_pid(first, 0) if first is not None else None
         self._workers[pid] = worker
         if self._is_dead():
             worker.report_exit(None)

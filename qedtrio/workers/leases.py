@@ -1,10 +1,13 @@
 """Taking a worker from a pool and binding it to what it will serve."""
 
+import logging
 from collections.abc import Mapping
+from typing import cast
 
 import trio
 
 from qedtrio.errors import WorkerError, WorkerStartError
+from qedtrio.sandbox.tiers import Tier
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.worker import Worker, killed_on_failure
 
@@ -12,6 +15,8 @@ __all__ = ["lease_worker"]
 
 BIND_SECONDS = 30.0
 """A fresh worker answers its lease in far less than this."""
+
+log = logging.getLogger(__name__)
 
 
 async def lease_worker(
@@ -31,10 +36,34 @@ async def lease_worker(
         QueueTimeoutError: None became free in time.
     """
     worker = await pool.lease(wait_seconds)
+    limits = dict(cast("Mapping[str, float]", terms["limits"]))
+    worker.watched.limits = limits
     try:
         async with killed_on_failure(worker):
+            _enclose(worker, pool)
+            own = _own_limits(limits, pool.profile.tier)
             with trio.fail_after(BIND_SECONDS):
-                await worker.request({"op": "lease", **terms})
+                await worker.request({"op": "lease", **terms, "limits": own})
     except (WorkerError, trio.TooSlowError) as error:
         raise WorkerStartError(f"a fresh worker took no lease: {error}") from error
     return worker
+
+
+def _own_limits(limits: Mapping[str, float], tier: Tier) -> dict[str, float]:
+    """What the worker shall set for itself.
+
+    Without a user namespace of its own a limit on processes would count all
+    workers of the same user; there the watch holds each session to its bound.
+    """
+    return {k: v for k, v in limits.items() if k != "processes" or tier is Tier.A}
+
+
+def _enclose(worker: Worker, pool: Pool) -> None:
+    """Move the worker into a control group of its own, where there are any."""
+    if pool.cgroups is None:
+        return
+    try:
+        worker.watched.cgroup = pool.cgroups.create(worker.watched.limits)
+        worker.watched.cgroup.add(worker.pid)
+    except OSError as error:  # the other limits still hold
+        log.warning("no control group for a worker", extra={"why": str(error)})

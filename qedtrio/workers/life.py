@@ -49,6 +49,7 @@ class Life:
         kill_group: Asks the fork server to kill its process group, where there
             is no namespace.
         notify: Called when it is gone, and when it is buried.
+        on_strike: Called at each strike, for what else can kill.
 
     Attributes:
         exit_status: As from waitpid(2); None while unknown.
@@ -65,6 +66,7 @@ class Life:
         first_pidfd: int | None,
         kill_group: Callable[[], Awaitable[None]],
         notify: Callable[[], None],
+        on_strike: Callable[[], None],
     ) -> None:
         self.pid = pid
         self.exit_status: int | None = None
@@ -75,6 +77,7 @@ class Life:
         self._first = first_pidfd
         self._ask = kill_group
         self._notify = notify
+        self._on_strike = on_strike
         self._reported = trio.Event()
         self._struck_at = math.inf
 
@@ -103,6 +106,7 @@ class Life:
         if self.buried.is_set():
             return
         self._struck_at = min(self._struck_at, trio.current_time())
+        self._on_strike()
         if self._first is not None:
             with suppress(OSError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)

@@ -18,6 +18,7 @@ import psutil
 import trio
 
 from qedtrio.errors import QueueTimeoutError, WorkerError, WorkerStartError
+from qedtrio.sandbox.cgroups import Cgroups
 from qedtrio.workers.exec import ExecEngine
 from qedtrio.workers.fork import ForkServer
 from qedtrio.workers.profile import Profile
@@ -94,12 +95,20 @@ class Pool:
         ready_workers: Idle ones to keep.
         max_workers: Live ones at most.
         state_dir: Existing folder for what must lie on the host.
+        cgroups: Makes a control group for each leased worker; None for none.
     """
 
     def __init__(
-        self, profile: Profile, *, ready_workers: int, max_workers: int, state_dir: str
+        self,
+        profile: Profile,
+        *,
+        ready_workers: int,
+        max_workers: int,
+        state_dir: str,
+        cgroups: Cgroups | None = None,
     ) -> None:
         self.profile = profile
+        self.cgroups = cgroups
         self.state = PoolState.STARTING
         self.failure = ""
         self._ready_workers = ready_workers
@@ -317,6 +326,12 @@ class Pool:
             raise
         self._deliver(worker)
         return ""
+
+    def leased(self) -> list[Worker]:
+        """The live workers that serve somebody."""
+        self._prune()
+        idle = set(self._ready)
+        return [w for w in self._workers if w not in idle and not w.gone.is_set()]
 
     def statistics(self) -> PoolStatistics:
         """The pool at this moment."""

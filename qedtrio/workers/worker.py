@@ -29,6 +29,7 @@ from qedtrio.workers.child.protocol import (
 )
 from qedtrio.workers.life import BURIAL_SECONDS, Life
 from qedtrio.workers.output import Capture
+from qedtrio.workers.watched import Watched
 
 __all__ = ["OnPart", "Worker", "killed_on_failure"]
 
@@ -71,12 +72,14 @@ class Worker:
         self.folder = folder
         self.session_id: str | None = None
         self.reply_bytes = REPLY_BYTES
+        self.watched = Watched()
         self._life = Life(
             pid=pid,
             pidfd=pidfd,
             first_pidfd=first_pidfd,
             kill_group=kill_group,
             notify=notify,
+            on_strike=self.watched.strike,
         )
         self.gone, self.buried = self._life.gone, self._life.buried
         self._pidfd = pidfd
@@ -321,6 +324,7 @@ class Worker:
         self._poll.close()
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
+        self.watched.bury()
 
 
 @asynccontextmanager

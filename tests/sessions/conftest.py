@@ -8,9 +8,13 @@ import pytest
 import trio
 
 from qedtrio.config import Limits
+from qedtrio.sandbox.rlimits import shared_limits
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.registry import Sessions
+from qedtrio.workers.memory import MemoryGate
 from qedtrio.workers.pool import Pool
+from qedtrio.workers.probe import birth_limits
+from qedtrio.workers.watch import Watch
 from tests.workers.conftest import plain_profile
 
 __all__ = ["open_sessions"]
@@ -22,14 +26,20 @@ LIMITS = Limits(deadline_seconds=10.0, queue_seconds=10.0)
 async def open_sessions(
     tier: Tier, state_dir: str, **changes: float | str
 ) -> AsyncIterator[tuple[Sessions, Pool]]:
-    """Run sessions, and their pool, for the length of the block."""
+    """Run sessions, their pool and the watch for the length of the block."""
     limits = replace(LIMITS, **changes)  # type: ignore[arg-type]  # the test names them
-    pool = Pool(
-        plain_profile(tier), ready_workers=1, max_workers=64, state_dir=state_dir
-    )
-    sessions = Sessions({"plain": pool}, "plain", limits)
+    profile = replace(plain_profile(tier), limits=birth_limits(limits))
+    if tier is not Tier.A:
+        profile = replace(profile, limits=shared_limits(profile.limits, 64))
+    pool = Pool(profile, ready_workers=1, max_workers=64, state_dir=state_dir)
+    gate = MemoryGate(limits.total_memory_bytes, limits.free_memory_bytes)
+    sessions = Sessions({"plain": pool}, "plain", limits, gate)
+    watch = Watch(pools=[pool], gate=gate, seconds=limits.watch_seconds)
     async with trio.open_nursery() as workers:
         workers.start_soon(pool.run)
+        workers.start_soon(watch.run)
+        with trio.fail_after(30):
+            await pool.wait_settled()
         async with trio.open_nursery() as nursery:
             await nursery.start(sessions.run_forever)
             yield sessions, pool
