@@ -235,7 +235,7 @@ async def test_a_close_a_deadline_a_lost_client_and_a_sigterm_leave_no_survivor(
     async with open_hunt(tier) as hunt:
         left = hunt.preys("left", "science")
         closed = hunt.preys("close", "science") + some_alone("close")
-        late = hunt.preys("late", "plain", deadline_seconds=5.0)
+        late = hunt.preys("late", "plain", deadline_seconds=4.0)
         victims = await hunt.release(left + closed)
         overdue = await hunt.release(late)
         for prey in left:

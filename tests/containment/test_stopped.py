@@ -55,7 +55,7 @@ async def spread(worker: Worker) -> list[int]:
     for writer in writers:
         os.close(writer)
     process = psutil.Process(worker.pid)
-    while len(children := process.children(recursive=True)) < 2:
+    while len(children := process.children(recursive=True)) < 2:  # noqa: ASYNC110  # it tells nobody
         await trio.lowlevel.checkpoint()
     return [os.pidfd_open(pid) for pid in (worker.pid, *(c.pid for c in children))]
 
