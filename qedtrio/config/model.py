@@ -62,8 +62,9 @@ class DaemonConfig(Section):
     )
     state_dir: str = setting(
         "",
-        "Folder for the workers' private directories; empty means a fresh one"
-        " below the system's temporary folder, removed at exit.",
+        "Where the daemon makes a folder for its workers' private directories;"
+        " empty means the system's temporary folder. It is removed at exit, or, if"
+        " the daemon was killed, at the next start.",
     )
     cgroup: str = setting(
         "auto",

@@ -33,6 +33,8 @@ READY_SECONDS = 120.0
 """A preload may take this long; torch takes a while on a cold disk."""
 SPAWN_SECONDS = 30.0
 END_SECONDS = 3.0
+ANSWER_SECONDS = 10.0
+"""A fork takes milliseconds; a fork server that takes so long is not coming back."""
 PACKET_BYTES = 65536
 
 log = logging.getLogger(__name__)
@@ -258,16 +260,27 @@ class ForkServer:
         message = {"op": "spawn", "id": number, "folder": folder}
         rights = array.array("i", [theirs.fileno()])
         try:
-            await self._control.sendmsg(
-                [json.dumps(message).encode()],
-                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
-            )
-            # From here on a worker may exist, and only the answer names it.
-            with trio.CancelScope(shield=True):
+            with trio.move_on_after(ANSWER_SECONDS) as scope:
+                await self._control.sendmsg(
+                    [json.dumps(message).encode()],
+                    [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
+                )
+                # From here on a worker may exist, and only the answer names it.
+                scope.shield = True
                 await answer.wait()
+            if scope.cancelled_caught:
+                self._replace()
+                with trio.CancelScope(shield=True):  # its end is an answer too
+                    await answer.wait()
         finally:
             self._pending.pop(number, None)
         return answer.value()
+
+    def _replace(self) -> None:
+        """End a fork server that is stopped or stuck, so that another takes over."""
+        assert self._nursery is not None
+        log.error("fork server does not answer", extra={"pool": self._profile.name})
+        self._nursery.cancel_scope.cancel()
 
     def _is_dead(self) -> bool:
         return self._dead

@@ -33,6 +33,7 @@ def up():
     print("up", flush=True)
 
 wear("{mark}")
+os.nice(19)  # the machine is shared
 """
 
 HIDDEN = """
@@ -44,17 +45,17 @@ for _ in range(2):  # a double fork, out of the session, deaf, nameless
             os.setsid()
             os.environ.clear()
             wear("[kworker]")
-            os.execve(sys.executable, ["[kworker]", "-c", "{nap}"], {{}})
+            os.execve(sys.executable, ["[kworker]", "-ISc", "{nap}"], {{}})
         os._exit(0)
 up(); deaf(); stay()
 """
 
 BOMB = """
-def burst(depth):  # 2 + 4 + 8 + 16 that stay, and 32 that never rest
+def burst(depth):  # 2 + 4 that stay, and 8 that never rest
     deaf()
     for _ in range(2):
         if os.fork() == 0:
-            if depth == 5:
+            if depth == 3:
                 restless()
             burst(depth + 1)
     stay()
@@ -66,7 +67,7 @@ def restless():
                 os._exit(0)
         except OSError:
             pass
-        time.sleep(0.002)
+        time.sleep(0.05)
 
 if os.fork() == 0:
     burst(1)
@@ -85,9 +86,9 @@ def run():  # its number, its session and its parent change without end
                 os._exit(0)
         except OSError:
             pass
-        time.sleep(0.001)
+        time.sleep(0.02)
 
-for _ in range(3):
+for _ in range(2):
     if os.fork() == 0:
         deaf()
         run()
@@ -108,7 +109,7 @@ stay()
 
 SPAWNER = """
 import subprocess
-argv = [sys.executable, "-c", "{nap}", "{mark}"]
+argv = [sys.executable, "-ISc", "{nap}", "{mark}"]
 os.posix_spawn(sys.executable, argv, {{}})
 subprocess.Popen(argv)
 subprocess.Popen(argv, start_new_session=True, close_fds=False)
@@ -155,7 +156,7 @@ stay()
 TREE = """
 def grow(depth):  # each the parent of the next, all deaf
     deaf()
-    if depth < 12 and os.fork() == 0:
+    if depth < 8 and os.fork() == 0:
         try:
             os.setpgid(0, 0)
         except OSError:

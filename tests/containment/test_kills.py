@@ -34,25 +34,12 @@ VARIABLES = {
     "QEDTRIO_DAEMON__DRAIN_SECONDS": "0.2",
     "QEDTRIO_LOG__LEVEL": "error",
 }
+FEW = ("hidden", "bomb", "stopped", "spawner", "holder")
 POOLS = ("science", "alone", "plain")
 DEATH_SECONDS = 15.0
 """Deaths that nobody waits for in the daemon have this long; most take none."""
 
 pytestmark = pytest.mark.slow
-
-
-def marked(marks: Iterable[str]) -> list[str]:
-    """Every living process of this host that wears one of these marks."""
-    found = []
-    wanted = [mark.encode() for mark in marks]
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with suppress(OSError):  # it ended
-            told = (entry / "stat").read_bytes() + (entry / "cmdline").read_bytes()
-            if any(mark in told for mark in wanted) and b") Z " not in told:
-                found.append(f"{entry.name}: {told!r}")
-    return found
 
 
 @dataclass
@@ -80,6 +67,7 @@ class Prey:
             with self.scope, suppress(httpx2.TransportError):
                 await self._run(client)
         finally:
+            self.up.set()  # nobody is to wait for one that failed
             self.ended.set()
 
     async def _run(self, client: httpx2.AsyncClient) -> None:
@@ -106,16 +94,40 @@ class Prey:
             self.result = event
 
 
+def marked(preys: Iterable[Prey]) -> dict[int, str]:
+    """Every living process of this host that wears one of their marks."""
+    found = {}
+    marks = [prey.mark.encode() for prey in preys]
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):  # it ended
+            told = (entry / "stat").read_bytes() + (entry / "cmdline").read_bytes()
+            if any(mark in told for mark in marks) and b") Z " not in told:
+                found[int(entry.name)] = repr(told)
+    return found
+
+
+async def wait_unmarked(preys: list[Prey]) -> None:
+    """Wait until nobody wears their marks, not those just born either."""
+    with trio.move_on_after(DEATH_SECONDS):
+        while found := marked(preys):
+            with ExitStack() as opened:
+                await Victims(found, opened).wait_dead()
+    assert marked(preys) == {}
+
+
 class Victims:
     """Processes that are to die, held by descriptors."""
 
-    def __init__(self, processes: Iterable[psutil.Process], opened: ExitStack) -> None:
+    def __init__(self, pids: Iterable[int], opened: ExitStack) -> None:
         self._pidfds: dict[int, str] = {}
-        for process in processes:
-            with suppress(OSError, psutil.Error):  # it ended meanwhile
-                pidfd = os.pidfd_open(process.pid)
+        for pid in pids:
+            with suppress(OSError):  # it ended meanwhile
+                pidfd = os.pidfd_open(pid)
                 opened.callback(os.close, pidfd)
-                self._pidfds[pidfd] = f"{process.pid} {process.name()}"
+                name = Path(f"/proc/{pid}/comm").read_text(errors="replace")
+                self._pidfds[pidfd] = f"{pid} {name}"
 
     def __len__(self) -> int:
         return len(self._pidfds)
@@ -137,11 +149,17 @@ class Victims:
 class Hunt:
     """A daemon of one tier, and the adversaries in it."""
 
+    tier: str
     daemon: Running
     api: Api
     opened: ExitStack
     nursery: trio.Nursery
     tame: set[psutil.Process] = field(default_factory=set)
+
+    def preys(self, way: str, pool: str, deadline_seconds: float = 60.0) -> list[Prey]:
+        """One of every adversary; tier C is for development, and gets a few."""
+        names = FEW if self.tier == "C" else tuple(ADVERSARIES)
+        return [Prey(name, way, pool, deadline_seconds) for name in names]
 
     async def release(self, preys: list[Prey]) -> Victims:
         """Set adversaries free and wait until all are at large."""
@@ -150,9 +168,24 @@ class Hunt:
             self.nursery.start_soon(prey.hunt, self.api.client)
         for prey in preys:
             await prey.up.wait()
+        assert not [prey for prey in preys if prey.ended.is_set()]
         wild = set(self.daemon.descendants()) - self.tame
         assert len(wild) > 3 * len(preys)
-        return Victims(wild, self.opened)
+        return Victims((p.pid for p in wild), self.opened)
+
+    def all(self) -> Victims:
+        """Everything below the daemon."""
+        below = self.daemon.descendants()
+        return Victims((process.pid for process in below), self.opened)
+
+    async def wait_recovered(self, pool: str) -> None:
+        """Wait until a pool serves again; it may still be dying when asked."""
+        body = {"code": "1 + 1", "pool": pool}
+        while True:
+            response = await self.api.client.post("/v1/run", json=body)
+            if response.status_code != 503:
+                break
+        assert response.json()["result"] == "2"
 
     async def workers(self, pool: str) -> list[psutil.Process]:
         """The workers of a pool that serve a session."""
@@ -177,19 +210,13 @@ async def open_hunt(tier: str, exit_code: int = 0) -> AsyncIterator[Hunt]:
             api = Api(client)
             status = await api.get("/v1/status")
             assert status["tier"] == tier
-            yield Hunt(daemon, api, opened, nursery)
+            yield Hunt(tier, daemon, api, opened, nursery)
             nursery.cancel_scope.cancel()
 
 
-def preys(way: str, pool: str, deadline_seconds: float = 60.0) -> list[Prey]:
-    """One of every adversary."""
-    return [Prey(name, way, pool, deadline_seconds) for name in ADVERSARIES]
-
-
-def everywhere(way: str) -> list[Prey]:
-    """One of every adversary, and some with a launcher of their own."""
-    alone = [Prey(name, way, "alone") for name in ("hidden", "bomb", "stopped")]
-    return preys(way, "science") + alone
+def some_alone(way: str) -> list[Prey]:
+    """Some with a launcher of their own."""
+    return [Prey(name, way, "alone") for name in ("hidden", "bomb", "stopped")]
 
 
 @pytest.fixture(params=Tier)
@@ -201,72 +228,65 @@ def tier(request: pytest.FixtureRequest, host_tier: Tier) -> str:
     return tier
 
 
-async def test_a_close_a_deadline_and_a_lost_client_leave_no_survivor(
+async def test_a_close_a_deadline_a_lost_client_and_a_sigterm_leave_no_survivor(
     tier: str,
 ) -> None:
-    """A close and a deadline are answered after the deaths, not before."""
+    """A close and a deadline are answered after the deaths, and an exit as well."""
     async with open_hunt(tier) as hunt:
-        left, closed = preys("left", "science"), everywhere("close")
-        late = preys("late", "plain", deadline_seconds=4.0)
-        victims = await hunt.release(late + closed + left)
+        left = hunt.preys("left", "science")
+        closed = hunt.preys("close", "science") + some_alone("close")
+        late = hunt.preys("late", "plain", deadline_seconds=4.0)
+        victims = await hunt.release(left + closed)
+        overdue = await hunt.release(late)
         for prey in left:
             prey.scope.cancel()
         for prey in closed:
             answer = await hunt.api.client.delete(f"/v1/sessions/{prey.mark}")
-            assert marked([prey.mark]) == [], "gone when the answer comes"
+            assert marked([prey]) == {}, "gone when the answer comes"
             assert answer.status_code == 200, answer.text
         for prey in late:
             await prey.ended.wait()
             assert prey.result["status"] == "timed_out", prey
             assert prey.result["state"] == "lost"
-        assert marked(prey.mark for prey in late) == []
+        assert marked(late) == {}
+        assert overdue.alive() == []
         await victims.wait_dead()
-        assert marked(prey.mark for prey in left) == []
+        await wait_unmarked(left)
+
+        ended = hunt.preys("term", "science") + some_alone("term")
+        await hunt.release(ended)
+        victims = hunt.all()
+        hunt.daemon.process.send_signal(signal.SIGTERM)
+        await hunt.daemon.process.wait()
+        assert victims.alive() == []
+        assert marked(ended) == {}
 
 
-async def test_a_killed_fork_server_or_launcher_leaves_no_survivor(
+async def test_a_killed_fork_server_launcher_or_daemon_leaves_no_survivor(
     tier: str,
 ) -> None:
-    """Whichever of the two is killed, and the pools come back."""
-    async with open_hunt(tier) as hunt:
-        served, launched = preys("server", "science"), everywhere("launcher")
-        for prey in launched[: len(ADVERSARIES)]:
-            prey.pool = "plain"
+    """Of the first two the pools recover; the last takes all along."""
+    async with open_hunt(tier, -signal.SIGKILL) as hunt:
+        served = hunt.preys("server", "science")
+        launched = hunt.preys("launcher", "plain") + some_alone("launcher")
         victims = await hunt.release(served + launched)
         servers = {worker.ppid() for worker in await hunt.workers("science")}
         doomed = await hunt.workers("plain") + await hunt.workers("alone")
         for child in hunt.daemon.children():
-            below = child.children(recursive=True)
-            if any(worker in below for worker in doomed):
+            if set(doomed) & set(child.children(recursive=True)):
                 child.kill()
         assert len(servers) == 1
-        for server in servers:
-            os.kill(server, signal.SIGKILL)
-
+        os.kill(servers.pop(), signal.SIGKILL)
         await victims.wait_dead()
-        assert marked(prey.mark for prey in served + launched) == []
+        await wait_unmarked(served + launched)
         for pool in POOLS:
-            await hunt.api.post("/v1/sessions", 201, session_id=pool, pool=pool)
-            assert (await hunt.api.run(pool, "1 + 1"))["result"] == "2"
+            await hunt.wait_recovered(pool)
 
-
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name
-)
-async def test_a_killed_daemon_leaves_no_survivor(
-    tier: str, number: signal.Signals
-) -> None:
-    """Asked to end, it exits after the deaths; killed, it takes all along."""
-    code = 0 if number == signal.SIGTERM else -number
-    async with open_hunt(tier, code) as hunt:
-        hunted = everywhere("daemon")
-        await hunt.release(hunted)
-        victims = Victims(hunt.daemon.descendants(), hunt.opened)
-        hunt.daemon.process.send_signal(number)
+        killed = hunt.preys("daemon", "science") + some_alone("daemon")
+        await hunt.release(killed)
+        victims = hunt.all()
+        hunt.daemon.process.kill()
         await hunt.daemon.process.wait()
-        if number == signal.SIGTERM:
-            assert victims.alive() == []
         await victims.wait_dead()
-        assert marked(prey.mark for prey in hunted) == []
-    if number == signal.SIGKILL:
-        assert remove_stale_folders("") == 1
+        await wait_unmarked(killed)
+    assert remove_stale_folders("") == 1
