@@ -122,6 +122,8 @@ class Execution:
         """
         self.worker.watched.begin(self)
         try:
+            if self.worker.watched.ending is not None:  # since the run before
+                return await self._explain_death()
             return await self._converse()
         except trio.Cancelled:
             with trio.CancelScope(shield=True):
