@@ -21,6 +21,7 @@ from qedtrio.cli.bench.soak import episodes
 from qedtrio.cli.bench.soak.acts import (
     ACTS,
     COUNT,
+    LOOP,
     NUMPY,
     Act,
     RaisedError,
@@ -186,6 +187,20 @@ async def test_lost_state_is_explained_by_a_kill_that_nobody_saw(
             kind = FaultMetError if explained else UnexpectedAnswerError
             with pytest.raises(kind):
                 player.check(COUNT, fresh, session, 0)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_kill_at_the_deadline_loses_the_state(*, is_killed: bool) -> None:
+    """A loop that an interrupt ends keeps it otherwise."""
+    kills = Kills()
+    if is_killed:
+        kills.add("s")
+    error = RaisedError("DeadlineExceeded")
+    ran = Ran(status="timed_out", state="lost", stdout="begun\n", error=error)
+    with trio.fail_after(10):
+        async with open_player([GOOD_COUNT], kills) as player:
+            with pytest.raises(FaultMetError if is_killed else UnexpectedAnswerError):
+                player.check(LOOP, ran, OpenSession("s"), 0)
 
 
 async def test_a_kill_explains_its_own_session_only() -> None:

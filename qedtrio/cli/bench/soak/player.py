@@ -224,6 +224,8 @@ class Player:
             return False
         if (ran.status, ran.signal) == ("signalled", signal.SIGKILL):
             return True
+        if (ran.status, ran.state) == ("timed_out", "lost"):
+            return act.status == ran.status  # killed while it was being interrupted
         # A kill in a run that nobody watched is first seen as lost state.
         unseen = session is not None and session.has_unseen_run
         return unseen and find_flaw(act, ran, 0) == ""
