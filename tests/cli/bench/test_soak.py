@@ -45,7 +45,13 @@ from qedtrio.cli.bench.soak.suite import (
     run_soak,
     watch_signals,
 )
-from qedtrio.cli.bench.soak.tally import KEPT_FAILURES, KEPT_SAMPLES, Reservoir, Tally
+from qedtrio.cli.bench.soak.tally import (
+    KEPT_FAILURES,
+    KEPT_SAMPLES,
+    Latencies,
+    Reservoir,
+    Tally,
+)
 from qedtrio.cli.http import open_connection
 from tests.cli.bench.test_leaks import NOTHING_LEFT, QUIET
 from tests.cli.fakes import Answer, Asked, json_answer, serve_tcp
@@ -279,9 +285,10 @@ def clean_report() -> SoakReport:
     """A report with nothing to complain of."""
     report = SoakReport(machine=describe_machine(), clients=2, seconds=1.0)
     report.tally.episodes["session"] += 1
-    report.tally.add_run("count", "ok", 0.002)
+    latencies = Latencies()
+    latencies.add("count", 0.002)
     report.leaks = leak_table(QUIET, QUIET, QUIET, sessions=(1, 1), left=NOTHING_LEFT)
-    report.runs = report.tally.measurements(1.0, 2)
+    report.runs = latencies.measurements(1.0, 2)
     return report
 
 
