@@ -21,6 +21,7 @@ from qedtrio.cli.bench.soak import episodes
 from qedtrio.cli.bench.soak.acts import (
     ACTS,
     COUNT,
+    LOOP,
     NUMPY,
     Act,
     RaisedError,
@@ -44,7 +45,13 @@ from qedtrio.cli.bench.soak.suite import (
     run_soak,
     watch_signals,
 )
-from qedtrio.cli.bench.soak.tally import KEPT_FAILURES, KEPT_SAMPLES, Reservoir, Tally
+from qedtrio.cli.bench.soak.tally import (
+    KEPT_FAILURES,
+    KEPT_SAMPLES,
+    Latencies,
+    Reservoir,
+    Tally,
+)
 from qedtrio.cli.http import open_connection
 from tests.cli.bench.test_leaks import NOTHING_LEFT, QUIET
 from tests.cli.fakes import Answer, Asked, json_answer, serve_tcp
@@ -188,6 +195,20 @@ async def test_lost_state_is_explained_by_a_kill_that_nobody_saw(
                 player.check(COUNT, fresh, session, 0)
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_kill_at_the_deadline_loses_the_state(*, is_killed: bool) -> None:
+    """A loop that an interrupt ends keeps it otherwise."""
+    kills = Kills()
+    if is_killed:
+        kills.add("s")
+    error = RaisedError("DeadlineExceeded")
+    ran = Ran(status="timed_out", state="lost", stdout="begun\n", error=error)
+    with trio.fail_after(10):
+        async with open_player([GOOD_COUNT], kills) as player:
+            with pytest.raises(FaultMetError if is_killed else UnexpectedAnswerError):
+                player.check(LOOP, ran, OpenSession("s"), 0)
+
+
 async def test_a_kill_explains_its_own_session_only() -> None:
     """Another session that loses its worker is a finding."""
     await trio.lowlevel.checkpoint()
@@ -264,9 +285,10 @@ def clean_report() -> SoakReport:
     """A report with nothing to complain of."""
     report = SoakReport(machine=describe_machine(), clients=2, seconds=1.0)
     report.tally.episodes["session"] += 1
-    report.tally.add_run("count", "ok", 0.002)
+    latencies = Latencies()
+    latencies.add("count", 0.002)
     report.leaks = leak_table(QUIET, QUIET, QUIET, sessions=(1, 1), left=NOTHING_LEFT)
-    report.runs = report.tally.measurements(1.0, 2)
+    report.runs = latencies.measurements(1.0, 2)
     return report
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
 
@@ -17,7 +17,7 @@ import trio
 
 from qedtrio.cli.bench.soak.acts import Act, RaisedError, Ran, Truncated, find_flaw
 from qedtrio.cli.bench.soak.faults import EXPLAINED, Kills
-from qedtrio.cli.bench.soak.tally import Tally
+from qedtrio.cli.bench.soak.tally import Latencies, Tally
 from qedtrio.cli.http import AnsweredError, Connection, Reply
 
 __all__ = ["FaultMetError", "OpenSession", "Player", "UnexpectedAnswerError"]
@@ -106,6 +106,7 @@ class Player:
     side: Connection
     tally: Tally
     kills: Kills
+    latencies: Latencies = field(default_factory=Latencies)
 
     # Calls -------------------------------------------------------------------
 
@@ -212,7 +213,8 @@ class Player:
             raise UnexpectedAnswerError(
                 f"run {act.name}: {flaw}; stderr {ran.stderr[:200]!r}"
             )
-        self.tally.add_run(act.name, ran.status, trio.current_time() - began)
+        self.tally.runs[ran.status] += 1
+        self.latencies.add(act.name, trio.current_time() - began)
         if session:
             session.counted = 0 if act.lost else session.counted + act.counts
 
@@ -224,6 +226,8 @@ class Player:
             return False
         if (ran.status, ran.signal) == ("signalled", signal.SIGKILL):
             return True
+        if (ran.status, ran.state) == ("timed_out", "lost"):
+            return act.status == ran.status  # killed while it was being interrupted
         # A kill in a run that nobody watched is first seen as lost state.
         unseen = session is not None and session.has_unseen_run
         return unseen and find_flaw(act, ran, 0) == ""

@@ -16,7 +16,7 @@ from qedtrio.cli.bench.soak.leaks import Reading
 from qedtrio.cli.calls import RefusedError, ask
 from qedtrio.cli.http import open_connection
 
-__all__ = ["Watcher", "family", "own_cgroups", "own_folders", "reap"]
+__all__ = ["Watcher", "family", "own_cgroups", "own_folders"]
 
 SETTLE_SECONDS = 30.0
 """For a pool that lost its server to preload again, and all the rest."""

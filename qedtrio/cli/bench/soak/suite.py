@@ -12,7 +12,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,9 +32,8 @@ from qedtrio.cli.bench.soak.readings import (
     family,
     own_cgroups,
     own_folders,
-    reap,
 )
-from qedtrio.cli.bench.soak.tally import Tally
+from qedtrio.cli.bench.soak.tally import Latencies, Tally
 from qedtrio.cli.calls import RefusedError
 from qedtrio.cli.entry import first_leaf
 from qedtrio.cli.http import TransportError, open_connection
@@ -43,6 +42,9 @@ from qedtrio.config import load_config
 __all__ = ["SoakPlan", "SoakReport", "run_soak"]
 
 PROGRESS_SECONDS = 10.0
+END_SECONDS = 1.0
+"""What is still there so long after the daemon's end was left behind by it."""
+KILL_SECONDS = 5.0
 GIVE_UP_FAILURES = 200
 """After so many findings there is nothing more to learn."""
 
@@ -160,6 +162,7 @@ class Soak:
     folder: Path
     stop: trio.Event = field(default_factory=trio.Event)
     kills: Kills = field(init=False)
+    latencies: Latencies = field(default_factory=Latencies)
     _readings: list[Reading] = field(default_factory=list)
     _sessions: list[int] = field(default_factory=list)
 
@@ -183,7 +186,7 @@ class Soak:
             for _ in range(2):
                 await self.apply_traffic(daemon, self.plan.seconds / 2)
                 await self.read(watcher)
-        left = self.look_for_remains(daemon)
+        left = await trio.to_thread.run_sync(self.look_for_remains, daemon)
         first, middle, last = self._readings
         warm, half, whole = self._sessions
         self.report.leaks = leak_table(
@@ -199,7 +202,7 @@ class Soak:
             report.failures.append(f"the daemon ended with {report.exit_code}")
         report.is_cut_short = self.stop.is_set()
         report.kills = self.kills.count
-        report.runs = report.tally.measurements(report.seconds, report.clients)
+        report.runs = self.latencies.measurements(report.seconds, report.clients)
 
     async def read(self, watcher: Watcher) -> None:
         """Take a reading; the first one is what the others are compared with."""
@@ -241,7 +244,7 @@ class Soak:
             open_connection(daemon.url) as main,
             open_connection(daemon.url) as side,
         ):
-            player = Player(main, side, self.report.tally, self.kills)
+            player = Player(main, side, self.report.tally, self.kills, self.latencies)
             while (kind := draw()) is not None:
                 await play_until_done(kind, player)
 
@@ -259,12 +262,11 @@ class Soak:
 
     def look_for_remains(self, daemon: Daemon) -> dict[str, int]:
         """Count what the ended daemon left, and kill what still runs."""
-        reap(except_for=daemon.process.pid)
-        survivors = family()
+        _, survivors = psutil.wait_procs(family(), timeout=END_SECONDS)
         for process in survivors:
-            process.kill()
-        psutil.wait_procs(survivors, timeout=5)
-        reap(except_for=daemon.process.pid)
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(survivors, timeout=KILL_SECONDS)
         return {
             "processes": len(survivors),
             "folders": own_folders(self.folder),

@@ -2,11 +2,11 @@
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qedtrio.cli.bench.measure import Measurement, measurement
 
-__all__ = ["Reservoir", "Tally"]
+__all__ = ["Latencies", "Reservoir", "Tally"]
 
 KEPT_SAMPLES = 20_000
 KEPT_FAILURES = 50
@@ -17,17 +17,42 @@ class Reservoir:
     """Latencies in seconds; of many, an even choice, so that memory is bounded."""
 
     seen: int = 0
-    total: float = 0.0
     samples: list[float] = field(default_factory=list)
 
     def add(self, seconds: float) -> None:
         """Take one sample in."""
         self.seen += 1
-        self.total += seconds
         if len(self.samples) < KEPT_SAMPLES:
             self.samples.append(seconds)
         elif (place := random.randrange(self.seen)) < KEPT_SAMPLES:  # noqa: S311  # no secret
             self.samples[place] = seconds
+
+
+@dataclass(slots=True)
+class Latencies:
+    """Of runs, by act, from request to reply."""
+
+    by_act: dict[str, Reservoir] = field(default_factory=dict)
+
+    def add(self, act: str, seconds: float) -> None:
+        """Take one run in."""
+        self.by_act.setdefault(act, Reservoir()).add(seconds)
+
+    def measurements(self, seconds: float, clients: int) -> list[Measurement]:
+        """Summarise the latencies by act.
+
+        Args:
+            seconds: Of all traffic.
+            clients: At a time.
+        """
+        return [
+            replace(
+                measurement(name, kept.samples, seconds=seconds, clients=clients),
+                requests=kept.seen,
+                per_second=kept.seen / seconds if seconds else 0.0,
+            )
+            for name, kept in sorted(self.by_act.items())
+        ]
 
 
 @dataclass(slots=True)
@@ -44,7 +69,6 @@ class Tally:
         sessions: Opened.
         failed: Episodes with an answer that nothing explains.
         failures: The first of their sentences.
-        latencies: Of runs, by act, from request to reply.
     """
 
     episodes: Counter[str] = field(default_factory=Counter)
@@ -56,25 +80,12 @@ class Tally:
     sessions: int = 0
     failed: int = 0
     failures: list[str] = field(default_factory=list)
-    latencies: dict[str, Reservoir] = field(default_factory=dict)
 
     def fail(self, sentence: str) -> None:
         """Count a failure and keep its sentence, if there are not many."""
         self.failed += 1
         if len(self.failures) < KEPT_FAILURES:
             self.failures.append(sentence)
-
-    def add_run(self, act: str, status: str, seconds: float) -> None:
-        """Count a run that ended as it must."""
-        self.runs[status] += 1
-        self.latencies.setdefault(act, Reservoir()).add(seconds)
-
-    def measurements(self, seconds: float, clients: int) -> list[Measurement]:
-        """Summarise the latencies by act; `seconds` is the time of all traffic."""
-        return [
-            measurement(name, kept.samples, seconds=seconds, clients=clients)
-            for name, kept in sorted(self.latencies.items())
-        ]
 
     def line(self, seconds: float) -> str:
         """Say in a line how it goes."""
