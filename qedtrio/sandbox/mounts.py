@@ -181,6 +181,9 @@ def mount_private(disk_bytes: int, hidden: Iterable[tuple[str, str]]) -> None:
         source = _source(folder).encode()
         checked("mount", source, folder.encode(), None, BIND | REC, None)
     checked("umount2", b"/mnt", MNT_DETACH)
+    # All workers of a pool see what its preload left there; none may add to it.
+    flags = REMOUNT | BIND | RDONLY | NOSUID | NODEV
+    checked("mount", None, b"/cache", None, flags, None)
     mount_proc("/proc")
 
 

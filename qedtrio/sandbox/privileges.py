@@ -2,6 +2,8 @@
 
 import os
 import struct
+from contextlib import suppress
+from pathlib import Path
 
 from qedtrio.sandbox.libc import checked
 
@@ -11,6 +13,7 @@ __all__ = [
     "die_with_parent",
     "drop_capabilities",
     "forbid_new_privileges",
+    "offer_to_oom_killer",
 ]
 
 # linux/prctl.h
@@ -24,6 +27,9 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
 SIGKILL = 9
+
+OOM_SCORE = 500
+"""Half of all memory on top of what a process uses; children inherit it."""
 
 
 def forbid_new_privileges() -> None:
@@ -56,6 +62,15 @@ def become_user(uid: int) -> None:
 def die_with_parent(number: int = SIGKILL) -> None:
     """Get a signal when the parent *thread* ends; for single-threaded parents only."""
     checked("prctl", PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def offer_to_oom_killer() -> None:
+    """Die before the daemon when the host runs out of memory.
+
+    Source: proc_pid_oom_score_adj(5).
+    """
+    with suppress(OSError):  # a masked /proc
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
 
 
 def become_subreaper() -> None:

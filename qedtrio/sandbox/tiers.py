@@ -54,7 +54,8 @@ class Sandbox:
     Attributes:
         tier: What to apply.
         uid: Whom to become when started as root.
-        root: Empty folder to build the pool's root on (tier A).
+        root: Empty folder to build the pool's root on (tier A), or for what its
+            preload caches.
         limits: Of every worker at birth; keys of `config.Limits`.
         trees: What may be read.
     """
@@ -85,7 +86,10 @@ class Sandbox:
             OSError: The host does not allow this tier.
         """
         if self.tier is not Tier.A:
-            if self.worker_uid() != os.geteuid():
+            uid = self.worker_uid()
+            os.chown(self.root, uid, uid if os.geteuid() == 0 else -1)
+            _cache_in(self.root)
+            if uid != os.geteuid():
                 privileges.become_user(self.uid)
             return
         if os.geteuid() == 0:
@@ -160,15 +164,23 @@ class Sandbox:
             devices = [f"/dev/{name}" for name in mounts.DEVICES]
             # Its own /proc entry and nobody else's; children get none.
             proc = ["/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat"]
-            landlock.restrict_files([*self.trees, *proc], [folder, *devices])
+            readable = [*self.trees, self.root, *proc]
+            landlock.restrict_files(readable, [folder, *devices])
 
 
 def _live_in(folder: str) -> None:
     """Make a folder of the host what /session and /tmp are in tier A."""
-    for name in ("HOME", "TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME"):
+    for name in ("HOME", "TMPDIR"):
         os.environ[name] = folder
+    _cache_in(folder)
     if preloaded := sys.modules.get("tempfile"):
         preloaded.tempdir = None  # type: ignore[attr-defined]  # looked up anew
+
+
+def _cache_in(folder: str) -> None:
+    """Let libraries keep their caches here instead of in tier A's /cache."""
+    for name in ("MPLCONFIGDIR", "XDG_CACHE_HOME"):
+        os.environ[name] = folder
 
 
 def _is_readable_by_others(*folders: str) -> bool:

@@ -23,6 +23,7 @@ from typing import cast
 import trio
 
 from qedtrio.errors import BrokenWorkerError, WorkerLostError, WorkerStartError
+from qedtrio.state import remove_folder
 from qedtrio.workers.child.protocol import Message
 from qedtrio.workers.profile import Profile, launcher_environment
 from qedtrio.workers.worker import Worker, killed_on_failure
@@ -92,8 +93,7 @@ class ForkServer:
                 nursery.cancel_scope.cancel()
         finally:
             self._control.close()
-            with suppress(OSError):
-                os.rmdir(root)  # noqa: PTH106
+            remove_folder(root)
 
     async def _hold(
         self, nursery: trio.Nursery, root: str, theirs: socket.socket

@@ -239,6 +239,16 @@ async def test_a_worker_is_born_with_a_clean_world(pool: Pool) -> None:
     assert reply["result"] == "([0, 1, 2, 3, 4, 5], [], [])"
 
 
+async def test_a_worker_is_first_to_go_when_memory_is_short(pool: Pool) -> None:
+    """The kernel shall take what a session uses, and never the daemon."""
+    with trio.fail_after(20):
+        worker = await pool.lease(20)
+        score = await trio.Path(f"/proc/{worker.pid}/oom_score_adj").read_text()
+        await worker.kill()
+
+    assert int(score) >= 500
+
+
 async def test_a_full_pool_times_out_in_line(kind: object, state_dir: str) -> None:
     """Beyond `max_workers` a lease waits, and says so when it gives up."""
     from qedtrio.sandbox.tiers import Tier

@@ -29,7 +29,11 @@ import socket
 import sys
 from typing import cast
 
-from qedtrio.sandbox.privileges import become_subreaper, die_with_parent
+from qedtrio.sandbox.privileges import (
+    become_subreaper,
+    die_with_parent,
+    offer_to_oom_killer,
+)
 from qedtrio.sandbox.tiers import Sandbox, Tier
 from qedtrio.workers.child import fork_server, pool_init
 from qedtrio.workers.child.forked import run_and_exit
@@ -49,6 +53,7 @@ def main() -> None:
     sandbox = Sandbox.from_message(cast("dict[str, object]", spec["sandbox"]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the daemon's
     started_as_root = os.geteuid() == 0
+    offer_to_oom_killer()
     if sandbox.tier is not Tier.A:
         become_subreaper()
     try:
