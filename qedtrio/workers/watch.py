@@ -159,6 +159,7 @@ class Watch:
             self._seen.clear()
             self.gate.used_bytes = 0.0
             return
+        # No deadline could stop the thread; all it does is read /proc and folders.
         cases, oom_kills = await trio.to_thread.run_sync(
             self._examine, workers, limiter=self._limiter
         )

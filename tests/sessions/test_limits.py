@@ -142,6 +142,7 @@ async def test_each_limit_ends_as_documented_and_spares_the_neighbour(
         assert (await run(sessions, "x", NEIGHBOUR)).result == "'mine'"
 
 
+@pytest.mark.slow
 async def test_what_a_run_left_behind_ends_its_session_only(
     host_tier: Tier, state_dir: str
 ) -> None:
@@ -193,6 +194,7 @@ async def test_processor_time_is_a_runs_own(host_tier: Tier, state_dir: str) -> 
     assert told.error.type == "CpuTimeExceeded"
 
 
+@pytest.mark.slow
 async def test_shared_pages_are_nobodys_offence(
     host_tier: Tier, state_dir: str
 ) -> None:
@@ -210,6 +212,7 @@ async def test_shared_pages_are_nobodys_offence(
     assert answer.result == str(100 * MIB)
 
 
+@pytest.mark.slow
 async def test_the_biggest_session_goes_when_all_use_too_much(
     host_tier: Tier, state_dir: str
 ) -> None:
