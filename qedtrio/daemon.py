@@ -23,13 +23,14 @@ from qedtrio.api.metrics import Metrics
 from qedtrio.api.server import serve_listener
 from qedtrio.api.services import Services
 from qedtrio.api.sockets import address_of, open_socket
-from qedtrio.config import Config
+from qedtrio.config import Config, PoolConfig
 from qedtrio.errors import ConfigError, ReleaseFailedError
 from qedtrio.report import Reporter
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.registry import Sessions
 from qedtrio.state import claim_folder, remove_stale_folders
 from qedtrio.verify.service import Verifier
+from qedtrio.workers.generation import Wear
 from qedtrio.workers.jobs import JobWorkers
 from qedtrio.workers.pool import Pool
 from qedtrio.workers.probe import HostReport, birth_limits, probe_host
@@ -192,11 +193,12 @@ class Daemon:
         self._pools = {
             profile.name: Pool(
                 profile,
-                ready_workers=ready,
-                max_workers=most,
+                ready_workers=pool.ready_workers,
+                max_workers=pool.max_workers,
                 state_dir=state_dir,
+                wear=Wear(forks=pool.recycle_forks, seconds=pool.recycle_seconds),
             )
-            for profile, ready, most in self._profiles()
+            for profile, pool in self._profiles()
         }
         self._sessions = Sessions(
             {name: self._pools[name] for name in config.pools},
@@ -220,15 +222,15 @@ class Daemon:
             is_draining=lambda: self._draining,
         )
 
-    def _profiles(self) -> Iterator[tuple[Profile, int, int]]:
-        """Each pool's profile, ready workers and most workers."""
+    def _profiles(self) -> Iterator[tuple[Profile, PoolConfig]]:
+        """Each pool's profile and configuration."""
         config = self._config
         uid, limits = config.daemon.sandbox_uid, birth_limits(config.limits)
         for name, pool in config.pools.items():
             profile = session_profile(
                 name, pool, tier=self._tier, uid=uid, limits=limits
             )
-            yield profile, pool.ready_workers, pool.max_workers
+            yield profile, pool
         verify = Profile(
             name=VERIFY_POOL,
             preload=(VERIFY_MODULE,),
@@ -239,7 +241,8 @@ class Daemon:
             limits=limits | {"memory_bytes": config.verify.memory_bytes},
         )
         # One spare, so that a killed worker is replaced by one that is ready.
-        yield verify, 1, 2 * config.verify.workers + 1
+        most = 2 * config.verify.workers + 1
+        yield verify, PoolConfig(ready_workers=1, max_workers=most)
 
     async def run(
         self, stop: trio.Event, bench_echo: bool, task_status: trio.TaskStatus[Urls]
