@@ -23,7 +23,7 @@ from qedtrio.api.metrics import Metrics
 from qedtrio.api.server import serve_listener
 from qedtrio.api.services import Services
 from qedtrio.api.sockets import address_of, open_socket
-from qedtrio.config import Config
+from qedtrio.config import Config, PoolConfig
 from qedtrio.errors import ConfigError, ReleaseFailedError
 from qedtrio.report import Reporter
 from qedtrio.sandbox.cgroups import Cgroups, find_place
@@ -32,6 +32,7 @@ from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.registry import Sessions
 from qedtrio.state import claim_folder, remove_stale_folders
 from qedtrio.verify.service import Verifier
+from qedtrio.workers.generation import Wear
 from qedtrio.workers.jobs import JobWorkers
 from qedtrio.workers.memory import MemoryGate
 from qedtrio.workers.pool import Pool
@@ -225,12 +226,13 @@ class Daemon:
         self._pools = {
             profile.name: Pool(
                 profile,
-                ready_workers=ready,
-                max_workers=most,
+                ready_workers=pool.ready_workers,
+                max_workers=pool.max_workers,
                 state_dir=state_dir,
                 cgroups=cgroups,
+                wear=Wear(forks=pool.recycle_forks, seconds=pool.recycle_seconds),
             )
-            for profile, ready, most in self._profiles()
+            for profile, pool in self._profiles()
         }
         gate = MemoryGate(
             config.limits.total_memory_bytes, config.limits.free_memory_bytes
@@ -261,8 +263,8 @@ class Daemon:
             is_draining=lambda: self._draining,
         )
 
-    def _profiles(self) -> Iterator[tuple[Profile, int, int]]:
-        """Each pool's profile, ready workers and most workers."""
+    def _profiles(self) -> Iterator[tuple[Profile, PoolConfig]]:
+        """Each pool's profile and configuration."""
         config = self._config
         uid, limits = config.daemon.sandbox_uid, birth_limits(config.limits)
         spare = 2 * config.verify.workers + 1
@@ -273,7 +275,7 @@ class Daemon:
             profile = session_profile(
                 name, pool, tier=self._tier, uid=uid, limits=limits
             )
-            yield profile, pool.ready_workers, pool.max_workers
+            yield profile, pool
         verify = Profile(
             name=VERIFY_POOL,
             preload=(VERIFY_MODULE,),
@@ -284,7 +286,7 @@ class Daemon:
             limits=limits | {"memory_bytes": config.verify.memory_bytes},
         )
         # One spare, so that a killed worker is replaced by one that is ready.
-        yield verify, 1, spare
+        yield verify, PoolConfig(ready_workers=1, max_workers=spare)
 
     async def run(
         self, stop: trio.Event, bench_echo: bool, task_status: trio.TaskStatus[Urls]

@@ -153,6 +153,9 @@ def _pools(status: DaemonStatus) -> Iterator[Metric]:
     restarts = CounterMetricFamily(
         "qedtrio_worker_restarts", "Restarts nobody asked for.", labels=["pool"]
     )
+    recycles = CounterMetricFamily(
+        "qedtrio_worker_recycles", "Fork servers replaced for age.", labels=["pool"]
+    )
     for name, pool in status.pools.items():
         workers[name, "ready"] = pool.ready
         workers[name, "busy"] = pool.busy
@@ -161,10 +164,12 @@ def _pools(status: DaemonStatus) -> Iterator[Metric]:
         waiting[(name,)] = pool.queue
         memory[(name,)] = sum(worker.memory_bytes for worker in pool.workers)
         restarts.add_metric([name], pool.restarts)
+        recycles.add_metric([name], pool.recycles)
     yield _gauge("qedtrio_workers", "Workers by state.", workers, "pool", "state")
     yield _gauge("qedtrio_pool_queue_requests", "Waiting.", waiting, "pool")
     yield _gauge("qedtrio_workers_memory_bytes", "Resident.", memory, "pool")
     yield restarts
+    yield recycles
 
 
 def _verify(status: DaemonStatus) -> Iterator[Metric]:

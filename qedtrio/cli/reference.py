@@ -19,7 +19,7 @@ from qedtrio.config import (
     PoolConfig,
     VerifyConfig,
 )
-from qedtrio.config.model import SCIENCE, default_pools
+from qedtrio.config.pool import SCIENCE, default_pools
 from qedtrio.config.setting import Manual, Section
 from qedtrio.errors import QedtrioError
 from qedtrio.sessions.limits import LOWERABLE

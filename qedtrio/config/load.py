@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 
-from qedtrio.config.model import Config, ListenConfig, PoolConfig, default_pools
+from qedtrio.config.model import Config, ListenConfig, PoolConfig
+from qedtrio.config.pool import default_pools
 from qedtrio.errors import ConfigError
 
 __all__ = ["Sources", "load_config"]

@@ -4,11 +4,11 @@ The sentence that documents a key stands beside it, so that `check-config` and
 the reference page are made from the same words.
 """
 
-import importlib.util
 import os
 from dataclasses import dataclass, field
 
 from qedtrio.config.limits import Limits
+from qedtrio.config.pool import PoolConfig, default_pools
 from qedtrio.config.setting import Section, setting
 from qedtrio.errors import ConfigError
 
@@ -26,21 +26,6 @@ __all__ = [
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
-
-SCIENCE = (
-    "numpy",
-    "numpy.random",  # loads lazily, as the next four do: 9 MB a worker otherwise
-    "scipy.integrate",
-    "scipy.linalg",
-    "scipy.optimize",
-    "scipy.special",  # but not stats: it makes every fork a quarter dearer
-    "pandas",
-    "sympy",
-    "mpmath",
-    "networkx",
-    "matplotlib.font_manager",  # lists the fonts once, for all workers
-)
-"""What the default session pool preloads, as far as it is installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,34 +74,6 @@ class ListenConfig(Section):
         "127.0.0.1:8733",
         "host:port (port 0 picks a free one), unix:/path, or fd:NAME for a socket"
         " passed by systemd.",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolConfig(Section):
-    """Workers of one preload profile."""
-
-    engine: str = setting(
-        "fork",
-        "fork: workers are forked in milliseconds from a preloaded server."
-        " exec: each worker loads for itself; for preloads that are not fork-safe.",
-        choices=("fork", "exec"),
-    )
-    preload: tuple[str, ...] = setting(
-        (), "Modules imported before any code runs. One that fails stops the pool."
-    )
-    ready_workers: int = setting(
-        2,
-        "Idle workers kept ready, so that opening a session costs one message.",
-        least=0,
-        most=256,
-    )
-    max_workers: int = setting(
-        512,
-        "Live workers at most; beyond it opening a session waits for"
-        " `limits.queue_seconds`, then fails as `queue_timeout`.",
-        least=1,
-        most=65536,
     )
 
 
@@ -218,18 +175,6 @@ class LogConfig(Section):
         "console for people, json for collectors.",
         choices=("console", "json"),
     )
-
-
-def default_pools() -> dict[str, PoolConfig]:
-    """`science` with what is installed of it, and `plain` with nothing."""
-    # Looking for a submodule would import its package, so look for that.
-    installed = tuple(
-        name for name in SCIENCE if importlib.util.find_spec(name.partition(".")[0])
-    )
-    return {
-        "science": PoolConfig(preload=installed, ready_workers=4),
-        "plain": PoolConfig(ready_workers=1),
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

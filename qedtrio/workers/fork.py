@@ -30,9 +30,6 @@ from qedtrio.workers.worker import Worker, killed_on_failure
 
 __all__ = ["ForkServer"]
 
-READY_SECONDS = 120.0
-"""A preload may take this long; torch takes a while on a cold disk."""
-SPAWN_SECONDS = 30.0
 END_SECONDS = 3.0
 ANSWER_SECONDS = 10.0
 """A fork takes milliseconds; a fork server that takes so long is not coming back."""
@@ -106,7 +103,7 @@ class ForkServer:
         finally:
             theirs.close()
         nursery.start_soon(self._relay_stderr, process)
-        with trio.move_on_after(READY_SECONDS) as scope:
+        with trio.move_on_after(self._profile.preload_seconds) as scope:
             while not self.ready.is_set():
                 if not await self._take_packet():
                     self.failure = self.failure or "it died before it was ready"
@@ -115,7 +112,8 @@ class ForkServer:
             while await self._take_packet():
                 pass
         if scope.cancelled_caught:
-            self.failure = f"it was not ready after {READY_SECONDS:g} s"
+            limit = self._profile.preload_seconds
+            self.failure = f"it was not ready after {limit:g} s"
 
     async def _open(
         self,
@@ -209,7 +207,7 @@ class ForkServer:
         worker = await self._fork()
         try:
             async with killed_on_failure(worker):
-                with trio.fail_after(SPAWN_SECONDS):
+                with trio.fail_after(self._profile.start_seconds):
                     born = await worker.receive()
                 if born["op"] != "born":
                     raise WorkerStartError(f"a fresh worker failed: {born['error']}")

@@ -1,7 +1,9 @@
 """A pool: workers of one profile, a reserve of ready ones, and its supervision.
 
-    run          holds the engine, restarts it with back-off when it dies
-     └ _refill   keeps `ready_workers` idle ones, and one for each waiting lease
+    Succession        keeps an engine serving, and replaces it when it is worn
+     └ _look_after    one per generation of workers: keeps `ready_workers` idle
+                      ones, and one for each waiting lease; once retired, only
+                      waits for the end of the workers it has
 
 A lease takes a ready worker or waits in line. The pool never gets a worker
 back: whoever leased it kills it.
@@ -11,8 +13,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Protocol
 
 import psutil
 import trio
@@ -21,40 +21,18 @@ from qedtrio.errors import QueueTimeoutError, WorkerError, WorkerStartError
 from qedtrio.sandbox.cgroups import Cgroups
 from qedtrio.workers.exec import ExecEngine
 from qedtrio.workers.fork import ForkServer
+from qedtrio.workers.generation import Bell, Engine, Generation, Wear
 from qedtrio.workers.profile import Profile
+from qedtrio.workers.succession import PoolState, Succession
 from qedtrio.workers.worker import Worker
 
-__all__ = ["Engine", "Pool", "PoolState", "PoolStatistics", "WorkerStatistics"]
+__all__ = ["Pool", "PoolState", "PoolStatistics", "WorkerStatistics"]
 
-FIRST_BACKOFF_SECONDS = 0.1
-LONGEST_BACKOFF_SECONDS = 30.0
-STABLE_SECONDS = 10.0
-"""An engine that lived this long does not count as failing again."""
+FAILED_START_SECONDS = 0.1
+"""Pause after a failed start, or a host out of descriptors is asked at once."""
 PING_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
-
-
-class Engine(Protocol):
-    """What makes workers; `ForkServer` and `ExecEngine` pass the same tests."""
-
-    ready: trio.Event
-    failure: str
-
-    async def run(self) -> None:
-        """Serve until dead; `failure` says why it never became ready."""
-
-    async def spawn(self) -> Worker:
-        """Make a worker that is sealed and serving."""
-
-
-class PoolState(StrEnum):
-    """Where the pool stands."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    BACKOFF = "backoff"
-    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +51,14 @@ class WorkerStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatistics:
-    """A pool at this moment; `dying` are killed, and not yet confirmed dead."""
+    """A pool at this moment.
+
+    Attributes:
+        dying: Killed, and not yet confirmed dead.
+        restarts: Fork servers opened because one had died.
+        generations: Fork servers alive; more than one while old workers end.
+        recycles: Fork servers replaced because they were worn.
+    """
 
     state: PoolState
     engine: str
@@ -85,6 +70,8 @@ class PoolStatistics:
     queue: int
     failure: str
     workers: tuple[WorkerStatistics, ...]
+    generations: int = 1
+    recycles: int = 0
 
 
 class Pool:
@@ -96,6 +83,7 @@ class Pool:
         max_workers: Live ones at most.
         state_dir: Existing folder for what must lie on the host.
         cgroups: Makes a control group for each leased worker; None for none.
+        wear: When its fork server is replaced; the exec engine has none.
     """
 
     def __init__(
@@ -106,131 +94,128 @@ class Pool:
         max_workers: int,
         state_dir: str,
         cgroups: Cgroups | None = None,
+        wear: Wear = Wear(),  # noqa: B008  # frozen
     ) -> None:
         self.profile = profile
         self.cgroups = cgroups
-        self.state = PoolState.STARTING
-        self.failure = ""
         self._ready_workers = ready_workers
         self._max_workers = max_workers
         self._state_dir = state_dir
         self._ready: deque[Worker] = deque()
-        self._workers: set[Worker] = set()
         self._waiting: deque[_Waiter] = deque()
-        self._starting = 0
-        self._restarts = 0
-        self._changed = trio.Event()
-        self._settled = trio.Event()
+        self._failed_starts = 0
+        self._bell = Bell()
+        self._succession = Succession(
+            profile.name,
+            self._make_engine,
+            wear if profile.engine == "fork" else Wear(),
+            serve=self._look_after,
+            fail=self._fail_waiting,
+            bell=self._bell,
+        )
 
     def __repr__(self) -> str:
-        busy = len(self._workers) - len(self._ready)
+        busy = len(self._workers()) - len(self._ready)
         return (
             f"<Pool {self.profile.name} [{self.state} | workers: {len(self._ready)}"
             f" ready, {busy} busy | queue: {len(self._waiting)}]>"
         )
+
+    @property
+    def state(self) -> PoolState:
+        """Where it stands."""
+        return self._succession.state
+
+    @property
+    def failure(self) -> str:
+        """Why it cannot start workers; empty while it can."""
+        return self._succession.failure
 
     # Supervision -------------------------------------------------------------
 
     async def run(self) -> None:
         """Keep the pool alive until cancelled; then all its workers are dead.
 
-        A worker that does not die outlives its engine: it is watched on here.
+        A worker that does not die outlives its engine: it is watched on.
         """
-        async with trio.open_nursery() as burials:
-            await self._supervise(burials)
-
-    async def _supervise(self, burials: trio.Nursery) -> None:
-        backoff = 0.0
         try:
-            while True:
-                began = trio.current_time()
-                engine = self._make_engine()
-                await self._hold(engine)
-                for worker in self.unburied():
-                    burials.start_soon(worker.watch)
-                if trio.current_time() - began > STABLE_SECONDS and not engine.failure:
-                    backoff = 0.0
-                backoff = min(
-                    LONGEST_BACKOFF_SECONDS, 2 * backoff or FIRST_BACKOFF_SECONDS
-                )
-                self._enter_backoff(engine.failure, backoff)
-                await trio.sleep(backoff)
-                self._restarts += 1
+            await self._succession.run()
         finally:
-            self.state = PoolState.STOPPED
             self._fail_waiting("the pool is stopped")
 
     def _make_engine(self) -> Engine:
         make: Callable[..., Engine] = (
             ExecEngine if self.profile.engine == "exec" else ForkServer
         )
-        return make(self.profile, self._state_dir, self._note_change)
-
-    async def _hold(self, engine: Engine) -> None:
-        async with trio.open_nursery() as nursery:
-
-            async def run_engine() -> None:
-                await engine.run()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(run_engine)
-            await engine.ready.wait()
-            self.state = PoolState.RUNNING
-            self.failure = ""
-            self._settled.set()
-            log.info("pool is running", extra={"pool": self.profile.name})
-            await self._refill(engine, nursery)
-
-    def _enter_backoff(self, failure: str, backoff: float) -> None:
-        self.state = PoolState.BACKOFF
-        self._ready.clear()
-        log.error(
-            "pool died",
-            extra={"pool": self.profile.name, "why": failure, "backoff": backoff},
-        )
-        if failure:
-            self.failure = failure
-            self._fail_waiting(failure)
-        self._settled.set()
+        return make(self.profile, self._state_dir, self._bell.ring)
 
     async def wait_settled(self) -> None:
         """Wait until the pool first runs, or first fails to."""
-        await self._settled.wait()
+        await self._succession.settled.wait()
 
     # Workers -----------------------------------------------------------------
 
-    async def _refill(self, engine: Engine, nursery: trio.Nursery) -> None:
+    async def _look_after(self, generation: Generation, nursery: trio.Nursery) -> None:
+        """Keep the reserve filled; once retired, wait for the last worker's end."""
+        while True:
+            changed = self._bell.listen()
+            self._prune()
+            if not generation.retired:
+                self._start_wanted(generation, nursery)
+            elif generation.is_empty():
+                return
+            else:
+                for worker in self._surplus(generation):
+                    self._ready.remove(worker)
+                    nursery.start_soon(worker.release)
+            await changed.wait()
+
+    def _start_wanted(self, generation: Generation, nursery: trio.Nursery) -> None:
         # A worker seals itself while its fork server forks the next one.
         most = 4 if self.profile.engine == "exec" else 2
-        while True:
-            self._prune()
-            wanted = self._ready_workers + len(self._waiting) - len(self._ready)
-            room = self._max_workers - len(self._workers)
-            while self._starting < min(wanted, room, most):
-                self._starting += 1
-                nursery.start_soon(self._start_one, engine)
-            self._changed = trio.Event()
-            await self._changed.wait()
+        idle = sum(worker in generation.workers for worker in self._ready)
+        wanted = self._ready_workers + len(self._waiting) - idle
+        count = min(self._room(), min(wanted, most) - generation.starting)
+        for _ in range(count):
+            generation.starting += 1
+            generation.forks += 1
+            nursery.start_soon(self._start_one, generation)
 
-    async def _start_one(self, engine: Engine) -> None:
+    def _surplus(self, generation: Generation) -> list[Worker]:
+        """Idle workers of a retired generation whose place others have taken."""
+        count = len(self._ready) - self._ready_workers
+        if self._room() <= 0:  # for the others to be started at all
+            count = max(count, 1)
+        idle = [w for w in self._ready if w in generation.workers]
+        return idle[: max(count, 0)]
+
+    async def _start_one(self, generation: Generation) -> None:
         try:
-            worker = await engine.spawn()
+            worker = await generation.engine.spawn()
         except WorkerError as error:
-            # A pause, or a host out of descriptors would be asked again at once;
-            # and if the engine is dying, it is cancelled here, and whoever waits
-            # is served by the next one.
-            await trio.sleep(FIRST_BACKOFF_SECONDS)
+            # If the engine is dying, this is cancelled here, and whoever waits is
+            # served by the next one.
+            await trio.sleep(FAILED_START_SECONDS)
             log.warning(
                 "worker did not start",
                 extra={"pool": self.profile.name, "why": str(error)},
             )
-            self._fail_waiting(str(error))
+            self._note_failed_start(str(error))
         else:
-            self._workers.add(worker)
+            self._failed_starts = 0
+            generation.workers.add(worker)
             self._deliver(worker)
         finally:
-            self._starting -= 1
-            self._note_change()
+            generation.starting -= 1
+            self._bell.ring()
+
+    def _note_failed_start(self, reason: str) -> None:
+        """Fail the one it was for, and everyone when it was not the first."""
+        self._failed_starts += 1
+        if self._failed_starts > 1:
+            self._fail_waiting(reason)
+        elif self._waiting:
+            self._waiting.popleft().fail(reason)
 
     def _deliver(self, worker: Worker) -> None:
         while self._waiting:
@@ -243,16 +228,22 @@ class Pool:
 
     def _fail_waiting(self, reason: str) -> None:
         for waiter in self._waiting:
-            waiter.failure = reason
-            waiter.event.set()
+            waiter.fail(reason)
         self._waiting.clear()
 
-    def _note_change(self) -> None:
-        self._changed.set()
-
     def _prune(self) -> None:
-        self._workers = {w for w in self._workers if not w.buried.is_set()}
+        self._succession.prune()
         self._ready = deque(w for w in self._ready if not w.gone.is_set())
+
+    def _workers(self) -> list[Worker]:
+        return self._succession.workers()
+
+    def _starting(self) -> int:
+        return sum(generation.starting for generation in self._succession.alive)
+
+    def _room(self) -> int:
+        """How many more workers may be started."""
+        return self._max_workers - len(self._workers()) - self._starting()
 
     async def lease(self, wait_seconds: float) -> Worker:
         """Take a fresh worker; it is the caller's to kill.
@@ -265,8 +256,8 @@ class Pool:
             QueueTimeoutError: None became free in time.
         """
         while self._ready and not self._waiting:
-            worker = self._ready.popleft()
-            self._note_change()
+            worker = self._ready.pop()  # of the newest generation
+            self._bell.ring()
             if not worker.gone.is_set():
                 return worker
         if self.failure or self.state is PoolState.STOPPED:
@@ -275,7 +266,7 @@ class Pool:
             )
         waiter = _Waiter()
         self._waiting.append(waiter)
-        self._note_change()
+        self._bell.ring()
         try:
             with trio.move_on_after(wait_seconds):
                 await waiter.event.wait()
@@ -300,7 +291,7 @@ class Pool:
     def unburied(self) -> frozenset[Worker]:
         """Workers that live, or are not confirmed dead."""
         self._prune()
-        return frozenset(self._workers)
+        return frozenset(self._workers())
 
     async def check(self) -> str:
         """Ask a real worker for a sign of life.
@@ -325,30 +316,34 @@ class Pool:
                 await worker.kill()
             raise
         self._deliver(worker)
+        self._bell.ring()
         return ""
 
     def leased(self) -> list[Worker]:
         """The live workers that serve somebody."""
         self._prune()
         idle = set(self._ready)
-        return [w for w in self._workers if w not in idle and not w.gone.is_set()]
+        return [w for w in self._workers() if w not in idle and not w.gone.is_set()]
 
     def statistics(self) -> PoolStatistics:
         """The pool at this moment."""
         self._prune()
         idle = set(self._ready)
-        dying = sum(worker.is_dying for worker in self._workers)
+        workers = self._workers()
+        dying = sum(worker.is_dying for worker in workers)
         return PoolStatistics(
             state=self.state,
             engine=self.profile.engine,
             ready=len(idle),
-            busy=len(self._workers) - len(idle) - dying,
+            busy=len(workers) - len(idle) - dying,
             dying=dying,
-            starting=self._starting,
-            restarts=self._restarts,
+            starting=self._starting(),
+            restarts=self._succession.restarts,
             queue=len(self._waiting),
             failure=self.failure,
-            workers=tuple(_describe(w, idle=w in idle) for w in self._workers),
+            workers=tuple(_describe(w, idle=w in idle) for w in workers),
+            generations=len(self._succession.alive),
+            recycles=self._succession.recycles,
         )
 
 
@@ -357,6 +352,10 @@ class _Waiter:
         self.event = trio.Event()
         self.worker: Worker | None = None
         self.failure = ""
+
+    def fail(self, reason: str) -> None:
+        self.failure = reason
+        self.event.set()
 
 
 def _describe(worker: Worker, *, idle: bool) -> WorkerStatistics:

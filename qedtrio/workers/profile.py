@@ -37,6 +37,8 @@ class Profile:
         tier: Isolation to apply.
         uid: Whom workers become when the daemon is root.
         limits: Of every worker at birth; keys of `config.Limits`.
+        start_seconds: The longest start of one worker.
+        preload_seconds: The longest preload.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Profile:
     tier: Tier = Tier.C
     uid: int = 65534
     limits: Mapping[str, float]
+    start_seconds: float = 30.0
+    preload_seconds: float = 120.0
 
     def sandbox(self, root: str) -> Sandbox:
         """How its workers are isolated, built on an empty folder."""
@@ -63,6 +67,7 @@ class Profile:
             control: Descriptor of the control socket in the launcher.
         """
         spec: Message = {
+            "name": self.name,
             "preload": list(self.preload),
             "late_preload": list(self.late_preload),
             "entry": self.entry,
@@ -91,6 +96,8 @@ def session_profile(
         tier=tier,
         uid=uid,
         limits=limits,
+        start_seconds=pool.start_seconds,
+        preload_seconds=pool.preload_seconds,
     )
 
 

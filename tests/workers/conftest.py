@@ -31,10 +31,16 @@ def kind(request: pytest.FixtureRequest, host_tier: Tier) -> tuple[Tier, str]:
 
 @asynccontextmanager
 async def open_pool(
-    profile: Profile, state_dir: str, ready: int = 1
+    profile: Profile, state_dir: str, ready: int = 1, **options: object
 ) -> AsyncIterator[Pool]:
     """Run a pool for the length of the block."""
-    pool = Pool(profile, ready_workers=ready, max_workers=64, state_dir=state_dir)
+    pool = Pool(
+        profile,
+        ready_workers=ready,
+        max_workers=64,
+        state_dir=state_dir,
+        **options,  # type: ignore[arg-type]  # the test names them
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pool.run)
         with trio.fail_after(30):

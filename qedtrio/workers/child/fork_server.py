@@ -46,7 +46,7 @@ def serve(
     """Serve until the daemon closes the control socket.
 
     Args:
-        spec: `preload`: modules imported here; `late_preload`: modules imported
+        spec: `name`: of the pool; `preload`: modules imported here; `late_preload`: modules imported
             in each worker; `entry`: `module:function` run in a worker;
             `warm_up`: the same, run here before the first fork, or "".
         sandbox: What each worker is sealed with.
@@ -73,7 +73,10 @@ def _preload(spec: Message) -> None:
         worker.resolve(cast("str", spec["warm_up"]))()
     threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208  # counts, needs no paths
     if threads > 1:
-        raise PreloadError(f"the preload left {threads} threads, so a fork is unsafe")
+        raise PreloadError(
+            f"the preload left {threads} threads, so a fork is unsafe;"
+            f' set engine = "exec" in [pools.{spec["name"]}]'
+        )
     gc.collect()
     gc.freeze()  # or each collection in a worker copies the shared pages
     collapse_pages()
