@@ -77,6 +77,7 @@ class Session:
     _created: float = field(default_factory=trio.current_time)
     _created_at: float = field(default_factory=time.time)
     _used: float = field(default_factory=trio.current_time)
+    _untold: bool = False
     _runs: int = 0
     _cpu_seconds: float = 0.0
 
@@ -106,6 +107,7 @@ class Session:
             self._scope.cancel()
             await trio.lowlevel.checkpoint()
         self.state = SessionState.OPEN
+        self._used = trio.current_time()  # a start that took long was no idleness
         self.opened.set()
 
     async def _lease(self) -> Worker:
@@ -215,6 +217,9 @@ class Session:
     async def _ready_worker(self) -> Worker:
         self._refuse_closed()
         worker = self._worker
+        if self._untold:
+            self._untold = False
+            raise WorkerLostError("the last run was cancelled and had to be killed")
         if worker is None:
             worker = self._worker = await self._lease()
         elif worker.gone.is_set() and worker.watched.ending is None:
@@ -229,6 +234,9 @@ class Session:
             result = await execution.run()
         except WorkerLostError:
             self._refuse_closed()  # the close killed it
+            raise
+        except trio.Cancelled:
+            self._untold = execution.worker.gone.is_set()  # nobody listens any more
             raise
         finally:
             if execution.worker.gone.is_set():
