@@ -192,3 +192,26 @@ async def test_verify_workers_are_sealed_alike(
     measured = reply["outcomes"]
     assert isinstance(measured, dict)
     assert misses(tier, measured) == {}
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "discussion" / "threat_model.md"
+
+
+def render_matrix() -> str:
+    """The matrix as the threat model shows it."""
+    lines = ["| attack | A | B | C |", "| --- | --- | --- | --- |"]
+    for name, outcomes in EXPECTED.items():
+        about = attacks.ATTACKS[name].__doc__ or ""
+        about = name if name in HEARD else about.splitlines()[0].rstrip(".")
+        cells = ["host" if outcome == HOST else outcome for outcome in outcomes]
+        lines.append(f"| {about} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def test_the_threat_model_shows_the_matrix() -> None:
+    """What operators read is what is measured."""
+    text = PAGE.read_text(encoding="utf-8")
+    _, _, rest = text.partition("<!-- matrix -->\n")
+    shown, _, _ = rest.partition("\n<!-- end of matrix -->")
+
+    assert shown == render_matrix()
