@@ -32,6 +32,7 @@ from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.registry import Sessions
 from qedtrio.state import claim_folder, remove_stale_folders
 from qedtrio.verify.service import Verifier
+from qedtrio.workers.faults import Faults
 from qedtrio.workers.generation import Wear
 from qedtrio.workers.jobs import JobWorkers
 from qedtrio.workers.memory import MemoryGate
@@ -58,6 +59,7 @@ async def run_daemon(
     *,
     stop: trio.Event | None = None,
     bench_echo: bool = False,
+    faults: Faults | None = None,
     strongest_tier: Tier = Tier.A,
     task_status: trio.TaskStatus[Urls] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -71,6 +73,7 @@ async def run_daemon(
         config: What to run.
         stop: Set to drain and return; None to run until cancelled.
         bench_echo: Whether to serve the route that only benchmarks need.
+        faults: What goes wrong on purpose when workers start; None for nothing.
         strongest_tier: Isolate no stronger than this, as tests of the weaker
             tiers need.
         task_status: Told the listeners' URLs once every pool runs or failed.
@@ -89,7 +92,7 @@ async def run_daemon(
         _open_state_dir(config) as state_dir,
         open_cgroups(config.daemon.cgroup) as cgroups,
     ):
-        daemon = Daemon(config, host.tier, state_dir, cgroups)
+        daemon = Daemon(config, host.tier, state_dir, cgroups, faults)
         stopped = trio.Event() if stop is None else stop
         await daemon.run(stopped, bench_echo, task_status)
 
@@ -99,6 +102,7 @@ async def serve_forever(
     on_ready: Callable[[Urls], None],
     *,
     bench_echo: bool = False,
+    faults: Faults | None = None,
     strongest_tier: Tier = Tier.A,
     owner: int | None = None,
 ) -> None:
@@ -108,6 +112,7 @@ async def serve_forever(
         config: What to run.
         on_ready: Told the listeners' URLs.
         bench_echo: Whether to serve the route that only benchmarks need.
+        faults: What goes wrong on purpose when workers start; None for nothing.
         strongest_tier: Isolate no stronger than this.
         owner: A pipe held open by whoever started us; its end, which also
             comes when that process is killed, is a request to stop.
@@ -137,6 +142,7 @@ async def serve_forever(
                 config,
                 stop=stop,
                 bench_echo=bench_echo,
+                faults=faults,
                 strongest_tier=strongest_tier,
             )
             on_ready(await nursery.start(_then_cancel, run, nursery.cancel_scope))
@@ -210,6 +216,7 @@ class Daemon:
         tier: Isolation tier of its workers.
         state_dir: Existing folder of its own.
         cgroups: Makes control groups for workers, where that was delegated.
+        faults: What goes wrong on purpose; None for nothing.
     """
 
     def __init__(
@@ -218,6 +225,7 @@ class Daemon:
         tier: Tier,
         state_dir: str,
         cgroups: Cgroups | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self._config = config
         self._tier = tier
@@ -230,6 +238,7 @@ class Daemon:
                 max_workers=pool.max_workers,
                 state_dir=state_dir,
                 cgroups=cgroups,
+                faults=faults,
                 wear=Wear(forks=pool.recycle_forks, seconds=pool.recycle_seconds),
             )
             for profile, pool in self._profiles()

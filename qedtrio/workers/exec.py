@@ -11,6 +11,7 @@ from dataclasses import replace
 import trio
 
 from qedtrio.errors import WorkerStartError
+from qedtrio.workers.faults import Faults
 from qedtrio.workers.fork import ForkServer
 from qedtrio.workers.profile import Profile
 from qedtrio.workers.worker import Worker
@@ -25,6 +26,7 @@ class ExecEngine:
         profile: What its workers are.
         state_dir: Existing folder for what must lie on the host.
         notify: Called when a worker is gone or buried.
+        faults: What goes wrong on purpose; None for nothing.
 
     Attributes:
         ready: Set once it can spawn.
@@ -32,13 +34,18 @@ class ExecEngine:
     """
 
     def __init__(
-        self, profile: Profile, state_dir: str, notify: Callable[[], None]
+        self,
+        profile: Profile,
+        state_dir: str,
+        notify: Callable[[], None],
+        faults: Faults | None = None,
     ) -> None:
         self.ready = trio.Event()
         self.failure = ""
         self._profile = replace(profile, preload=(), late_preload=profile.preload)
         self._state_dir = state_dir
         self._notify = notify
+        self._faults = faults
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -57,7 +64,7 @@ class ExecEngine:
         """
         assert self._nursery is not None
         await trio.lowlevel.checkpoint_if_cancelled()  # the nursery may be closed
-        server = ForkServer(self._profile, self._state_dir, self._notify)
+        server = ForkServer(self._profile, self._state_dir, self._notify, self._faults)
         started = _Started(server)
         self._nursery.start_soon(started.hold)
         try:

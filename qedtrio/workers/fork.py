@@ -5,15 +5,12 @@ server says into workers and exit statuses. Every worker's `watch` runs in the
 nursery of `run`, so that none outlives its fork server's owner.
 """
 
-import array
-import json
 import logging
 import math
 import os
 import shutil
 import signal
 import socket
-import subprocess  # for its constants
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -24,16 +21,18 @@ import trio
 
 from qedtrio.errors import BrokenWorkerError, WorkerLostError, WorkerStartError
 from qedtrio.state import remove_folder
-from qedtrio.workers.child.protocol import Message
-from qedtrio.workers.profile import Profile, launcher_environment
+from qedtrio.workers.answer import Answer, host_pid
+from qedtrio.workers.child.protocol import Message, ProtocolError
+from qedtrio.workers.control import Control
+from qedtrio.workers.faults import INSIDE, Fault, Faults, starved_by
+from qedtrio.workers.launch import relay_output, run_launcher
+from qedtrio.workers.profile import Profile
 from qedtrio.workers.worker import Worker, killed_on_failure
 
 __all__ = ["ForkServer"]
 
-END_SECONDS = 3.0
-ANSWER_SECONDS = 10.0
-"""A fork takes milliseconds; a fork server that takes so long is not coming back."""
-PACKET_BYTES = 65536
+DISOWN_SECONDS = 5.0
+"""How long a worker that nobody can own may take to be reported dead."""
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +44,8 @@ class ForkServer:
         profile: What its workers are.
         state_dir: Existing folder for what must lie on the host.
         notify: Called when a worker is gone or buried.
+        faults: What goes wrong on purpose; None for nothing, as always but in
+            tests.
 
     Attributes:
         ready: Set once it can spawn.
@@ -52,17 +53,24 @@ class ForkServer:
     """
 
     def __init__(
-        self, profile: Profile, state_dir: str, notify: Callable[[], None]
+        self,
+        profile: Profile,
+        state_dir: str,
+        notify: Callable[[], None],
+        faults: Faults | None = None,
     ) -> None:
         self.ready = trio.Event()
         self.failure = ""
         self._profile = profile
         self._state_dir = state_dir
         self._notify = notify
-        self._control: trio.socket.SocketType | None = None
+        self._faults = faults
+        self._control: Control | None = None
+        self._process: trio.Process | None = None
         self._nursery: trio.Nursery | None = None
         self._workers: dict[int, Worker] = {}
-        self._pending: dict[int, _Answer] = {}
+        self._pending: dict[int, Answer] = {}
+        self._disowned: dict[int, trio.Event] = {}
         self._requests = 0
         self._dead = False
 
@@ -78,7 +86,7 @@ class ForkServer:
         except OSError as error:
             self.failure = str(error)
             return
-        self._control = trio.socket.from_stdlib_socket(ours)
+        self._control = Control(ours)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -96,13 +104,15 @@ class ForkServer:
         self, nursery: trio.Nursery, root: str, theirs: socket.socket
     ) -> None:
         try:
-            process = await nursery.start(partial(self._open, root, theirs))
+            assert self._control is not None
+            launcher = partial(run_launcher, self._profile, root, theirs, self._control)
+            self._process = await nursery.start(launcher)
         except OSError as error:
             self.failure = str(error)
             return
         finally:
             theirs.close()
-        nursery.start_soon(self._relay_stderr, process)
+        nursery.start_soon(relay_output, self._process, self._profile.name)
         with trio.move_on_after(self._profile.preload_seconds) as scope:
             while not self.ready.is_set():
                 if not await self._take_packet():
@@ -115,58 +125,18 @@ class ForkServer:
             limit = self._profile.preload_seconds
             self.failure = f"it was not ready after {limit:g} s"
 
-    async def _open(
-        self,
-        root: str,
-        control: socket.socket,
-        *,
-        task_status: trio.TaskStatus[trio.Process],
-    ) -> None:
-        await trio.run_process(
-            self._profile.launcher_arguments(root, control.fileno()),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=[control.fileno()],
-            env=launcher_environment(),
-            start_new_session=True,
-            check=False,
-            deliver_cancel=self._end,
-            task_status=task_status,
-        )
-
-    async def _end(self, process: trio.Process) -> None:
-        """Let the launcher sweep its pool; then kill what is left of it."""
-        assert self._control is not None
-        self._control.close()
-        with trio.move_on_after(END_SECONDS):
-            await process.wait()
-        if process.returncode is None:  # so it still has its number
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-    async def _relay_stderr(self, process: trio.Process) -> None:
-        """Log what the preload prints, in bounded pieces."""
-        assert process.stderr is not None
-        async for part in process.stderr:
-            text = bytes(part[:2000]).decode("utf-8", "replace").strip()
-            log.info("pool printed", extra={"pool": self._profile.name, "text": text})
-
     async def _take_packet(self) -> bool:
         assert self._control is not None
-        space = socket.CMSG_SPACE(16)
         try:
-            data, ancillary, _, _ = await self._control.recvmsg(
-                PACKET_BYTES, space, socket.MSG_CMSG_CLOEXEC
+            if (packet := await self._control.receive()) is None:
+                return False
+            self._take(*packet)
+        except (ProtocolError, LookupError, TypeError) as error:
+            log.error(  # noqa: TRY400  # the traceback would be of our own parser
+                "fork server is broken",
+                extra={"pool": self._profile.name, "why": repr(error)},
             )
-        except (OSError, trio.ClosedResourceError):
             return False
-        if not data:
-            return False
-        descriptors = array.array("i")
-        for _, _, payload in ancillary:
-            descriptors.frombytes(payload[: len(payload) - len(payload) % 4])
-        self._take(cast("Message", json.loads(data)), list(descriptors))
         return True
 
     def _take(self, message: Message, descriptors: list[int]) -> None:
@@ -176,16 +146,52 @@ class ForkServer:
             case "failed":
                 self.failure = str(message["error"])
             case "spawned":
-                self._pending.pop(cast("int", message["id"])).resolve(
-                    cast("int", message["pid"]), descriptors
-                )
+                self._take_worker(message, descriptors)
             case "spawn_failed":
-                self._pending.pop(cast("int", message["id"])).fail(
-                    str(message["error"])
-                )
+                self._take_failure(message)
             case "exit":
-                if worker := self._workers.get(cast("int", message["pid"])):
-                    worker.report_exit(cast("int", message["status"]))
+                self._take_exit(
+                    cast("int", message["pid"]), cast("int", message["status"])
+                )
+
+    def _take_failure(self, message: Message) -> None:
+        if answer := self._pending.pop(cast("int", message["id"]), None):
+            answer.fail(str(message["error"]))
+
+    def _take_exit(self, pid: int, status: int) -> None:
+        if worker := self._workers.get(pid):
+            worker.report_exit(status)
+        elif pid in self._disowned:
+            self._disowned[pid].set()
+
+    def _take_worker(self, message: Message, descriptors: list[int]) -> None:
+        answer = self._pending.pop(cast("int", message["id"]), None)
+        pid = cast("int", message["pid"])
+        if answer and len(descriptors) == (2 if self._profile.tier == "A" else 1):
+            answer.resolve(pid, descriptors)
+            return
+        # We had no room for its descriptors (unix(7), MSG_CTRUNC), and without
+        # them nobody here can own it.
+        for descriptor in descriptors:
+            os.close(descriptor)
+        assert self._nursery is not None
+        self._disowned[pid] = trio.Event()
+        self._nursery.start_soon(self._disown, pid, answer)
+
+    async def _disown(self, pid: int, answer: Answer | None) -> None:
+        """Have the fork server kill a worker; then tell who waits for it."""
+        try:
+            with trio.move_on_after(DISOWN_SECONDS):
+                await self._kill_group(pid)
+                await self._disowned[pid].wait()
+                return
+            log.error("disowned worker does not die", extra={"worker_pid": pid})
+        finally:
+            del self._disowned[pid]
+            if answer:
+                answer.fail(
+                    "no descriptor was free to watch it by: Too many open files"
+                )
 
     def _abandon(self) -> None:
         """Tell everyone who waits for the fork server that it is dead."""
@@ -216,53 +222,91 @@ class ForkServer:
         return worker
 
     async def _fork(self) -> Worker:
-        assert self._nursery is not None
         if self._is_dead():
             raise WorkerStartError("the fork server died")
+        fault = self._faults.draw() if self._faults else None
         with ExitStack() as undo:
             try:
-                ours, theirs = socket.socketpair()
+                with starved_by(fault):
+                    ours, theirs = socket.socketpair()
                 undo.callback(ours.close)
                 with theirs:
                     folder = self._make_folder()
                     if folder:
                         undo.callback(shutil.rmtree, folder, ignore_errors=True)
-                    pid, pidfds = await self._request(folder, theirs)
+                    pid, pidfds = await self._request(folder, theirs, fault)
+                try:
+                    worker = self._own(pid, pidfds, ours, folder, fault)
+                except OSError:
+                    await self._bury_unowned(pid, pidfds)
+                    raise
             except OSError as error:
                 raise WorkerStartError(str(error)) from error
             undo.pop_all()
-        pidfd, first = pidfds.pop(), pidfds.pop() if pidfds else None
+        return worker
+
+    def _own(
+        self,
+        pid: int,
+        pidfds: list[int],
+        sock: socket.socket,
+        folder: str,
+        fault: Fault | None,
+    ) -> Worker:
+        """Make a worker of what was forked, and watch it from here on."""
+        assert self._nursery is not None
+        first = pidfds[0] if len(pidfds) > 1 else None
         worker = Worker(
-            pid=_host_pid(pidfd, pid),
-            pidfd=pidfd,
+            pid=host_pid(pidfds[-1], pid),
+            pidfd=pidfds[-1],
             first_pidfd=first,
-            sock=ours,
+            sock=sock,
             folder=folder,
             kill_group=partial(self._kill_group, pid),
             notify=self._notify,
         )
-        worker.watched.first_pid = _host_pid(first, 0) if first is not None else None
+        worker.watched.first_pid = host_pid(first, 0) if first is not None else None
         self._workers[pid] = worker
         if self._is_dead():
             worker.report_exit(None)
         self._nursery.start_soon(self._keep, pid, worker)
+        if fault is Fault.WORKER_DIES:
+            with suppress(OSError):
+                pidfd = os.dup(pidfds[-1])
+                self._nursery.start_soon(self._kill_some_day, worker, pidfd)
         return worker
 
+    async def _bury_unowned(self, pid: int, pidfds: list[int]) -> None:
+        """Kill a worker that we had no descriptors to talk to."""
+        with trio.move_on_after(DISOWN_SECONDS, shield=True):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfds[0], signal.SIGKILL)
+            await self._kill_group(pid)
+            await trio.lowlevel.wait_readable(pidfds[0])
+        for pidfd in pidfds:
+            os.close(pidfd)
+
+    async def _kill_some_day(self, worker: Worker, pidfd: int) -> None:
+        assert self._faults is not None
+        try:
+            await self._faults.wait_doom(worker)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
+
     async def _request(
-        self, folder: str, theirs: socket.socket
+        self, folder: str, theirs: socket.socket, fault: Fault | None
     ) -> tuple[int, list[int]]:
-        assert self._control is not None
         self._requests += 1
         number = self._requests
-        answer = self._pending[number] = _Answer()
-        message = {"op": "spawn", "id": number, "folder": folder}
-        rights = array.array("i", [theirs.fileno()])
+        answer = self._pending[number] = Answer()
+        message: Message = {"op": "spawn", "id": number, "folder": folder}
+        if fault in INSIDE:
+            message["fault"] = fault
         try:
-            with trio.move_on_after(ANSWER_SECONDS) as scope:
-                await self._control.sendmsg(
-                    [json.dumps(message).encode()],
-                    [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
-                )
+            with trio.move_on_after(self._profile.start_seconds) as scope:
+                await self._send(message, theirs, fault)
                 # From here on a worker may exist, and only the answer names it.
                 scope.shield = True
                 await answer.wait()
@@ -273,6 +317,18 @@ class ForkServer:
         finally:
             self._pending.pop(number, None)
         return answer.value()
+
+    async def _send(
+        self, message: Message, theirs: socket.socket, fault: Fault | None
+    ) -> None:
+        assert self._control is not None
+        if fault is Fault.RIGHTS_LOST:
+            await self._control.send({"op": "starve"})
+        if fault is Fault.ANSWER_LOST:
+            self._control.starve_next()
+        await self._control.send(message, [theirs.fileno()])
+        if fault is Fault.LAUNCHER_DIES and self._process is not None:
+            self._process.kill()
 
     def _replace(self) -> None:
         """End a fork server that is stopped or stuck, so that another takes over."""
@@ -287,13 +343,15 @@ class ForkServer:
         try:
             await worker.watch()
         finally:
+            if self._faults is not None:
+                self._faults.note_lease(worker)
             if self._workers.get(pid) is worker:  # not a later one of its number
                 del self._workers[pid]
 
     async def _kill_group(self, pid: int) -> None:
         assert self._control is not None
-        with suppress(OSError, trio.ClosedResourceError):
-            await self._control.send(json.dumps({"op": "kill", "pid": pid}).encode())
+        with suppress(OSError):
+            await self._control.send({"op": "kill", "pid": pid})
 
     def _make_folder(self) -> str:
         if self._profile.tier == "A":
@@ -303,41 +361,3 @@ class ForkServer:
             uid = self._profile.sandbox("").worker_uid()
             os.chown(folder, uid, uid)
         return folder
-
-
-class _Answer:
-    """What the fork server says to one request."""
-
-    def __init__(self) -> None:
-        self._event = trio.Event()
-        self._value: Callable[[], tuple[int, list[int]]] | None = None
-
-    def resolve(self, pid: int, descriptors: list[int]) -> None:
-        self._value = lambda: (pid, descriptors)
-        self._event.set()
-
-    def fail(self, reason: str) -> None:
-        def raise_reason() -> tuple[int, list[int]]:
-            raise WorkerStartError(reason)
-
-        self._value = raise_reason
-        self._event.set()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-
-    def value(self) -> tuple[int, list[int]]:
-        assert self._value is not None
-        return self._value()
-
-
-def _host_pid(pidfd: int, inner: int) -> int:
-    """Ask the kernel for the process id that this side sees (proc_pid_fdinfo(5))."""
-    try:
-        with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as lines:  # noqa: PTH123
-            for line in lines:
-                if line.startswith("Pid:"):
-                    return int(line.split()[1])
-    except OSError:
-        pass
-    return inner

@@ -77,6 +77,7 @@ class Generation:
     Attributes:
         workers: Those not yet buried.
         starting: Workers on their way.
+        slow: Those of them that take suspiciously long.
         forks: Workers asked for so far.
         retired: Whether it starts no more.
         settled: Set once it serves, or has failed to.
@@ -88,6 +89,7 @@ class Generation:
         self.beside = beside
         self.workers: set[Worker] = set()
         self.starting = 0
+        self.slow = 0
         self.forks = 0
         self.retired = False
         self.settled = trio.Event()

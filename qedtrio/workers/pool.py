@@ -12,17 +12,17 @@ back: whoever leased it kills it.
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import psutil
 import trio
 
 from qedtrio.errors import QueueTimeoutError, WorkerError, WorkerStartError
 from qedtrio.sandbox.cgroups import Cgroups
 from qedtrio.workers.exec import ExecEngine
+from qedtrio.workers.faults import Faults
 from qedtrio.workers.fork import ForkServer
 from qedtrio.workers.generation import Bell, Engine, Generation, Wear
 from qedtrio.workers.profile import Profile
+from qedtrio.workers.statistics import PoolStatistics, WorkerStatistics, describe
 from qedtrio.workers.succession import PoolState, Succession
 from qedtrio.workers.worker import Worker
 
@@ -30,48 +30,13 @@ __all__ = ["Pool", "PoolState", "PoolStatistics", "WorkerStatistics"]
 
 FAILED_START_SECONDS = 0.1
 """Pause after a failed start, or a host out of descriptors is asked at once."""
+SLOW_START_SECONDS = 2.0
+"""A fork that takes longer may hang, and no longer holds up the next one."""
+MOST_SLOW = 8
+"""So many starts may hang before they do."""
 PING_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStatistics:
-    """One worker; `memory_bytes` is its resident size, shared pages included.
-
-    States are idle, busy, dying (killed, not yet confirmed dead) and exited.
-    """
-
-    pid: int
-    state: str
-    session_id: str | None
-    age_seconds: float
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolStatistics:
-    """A pool at this moment.
-
-    Attributes:
-        dying: Killed, and not yet confirmed dead.
-        restarts: Fork servers opened because one had died.
-        generations: Fork servers alive; more than one while old workers end.
-        recycles: Fork servers replaced because they were worn.
-    """
-
-    state: PoolState
-    engine: str
-    ready: int
-    busy: int
-    dying: int
-    starting: int
-    restarts: int
-    queue: int
-    failure: str
-    workers: tuple[WorkerStatistics, ...]
-    generations: int = 1
-    recycles: int = 0
 
 
 class Pool:
@@ -84,6 +49,7 @@ class Pool:
         state_dir: Existing folder for what must lie on the host.
         cgroups: Makes a control group for each leased worker; None for none.
         wear: When its fork server is replaced; the exec engine has none.
+        faults: What goes wrong on purpose; None for nothing.
     """
 
     def __init__(
@@ -95,12 +61,14 @@ class Pool:
         state_dir: str,
         cgroups: Cgroups | None = None,
         wear: Wear = Wear(),  # noqa: B008  # frozen
+        faults: Faults | None = None,
     ) -> None:
         self.profile = profile
         self.cgroups = cgroups
         self._ready_workers = ready_workers
         self._max_workers = max_workers
         self._state_dir = state_dir
+        self._faults = faults
         self._ready: deque[Worker] = deque()
         self._waiting: deque[_Waiter] = deque()
         self._failed_starts = 0
@@ -147,7 +115,7 @@ class Pool:
         make: Callable[..., Engine] = (
             ExecEngine if self.profile.engine == "exec" else ForkServer
         )
-        return make(self.profile, self._state_dir, self._bell.ring)
+        return make(self.profile, self._state_dir, self._bell.ring, self._faults)
 
     async def wait_settled(self) -> None:
         """Wait until the pool first runs, or first fails to."""
@@ -175,11 +143,24 @@ class Pool:
         most = 4 if self.profile.engine == "exec" else 2
         idle = sum(worker in generation.workers for worker in self._ready)
         wanted = self._ready_workers + len(self._waiting) - idle
-        count = min(self._room(), min(wanted, most) - generation.starting)
-        for _ in range(count):
+        busy = generation.starting - min(generation.slow, MOST_SLOW)
+        for _ in range(min(self._room(), min(wanted, most) - busy)):
             generation.starting += 1
             generation.forks += 1
-            nursery.start_soon(self._start_one, generation)
+            done = trio.Event()
+            nursery.start_soon(self._start_one, generation, done)
+            if self.profile.engine == "fork":
+                nursery.start_soon(self._count_slow, generation, done)
+
+    async def _count_slow(self, generation: Generation, done: trio.Event) -> None:
+        """Take a start that lasts for one that may hang."""
+        with trio.move_on_after(SLOW_START_SECONDS):
+            await done.wait()
+            return
+        generation.slow += 1
+        self._bell.ring()
+        await done.wait()
+        generation.slow -= 1
 
     def _surplus(self, generation: Generation) -> list[Worker]:
         """Idle workers of a retired generation whose place others have taken."""
@@ -189,7 +170,7 @@ class Pool:
         idle = [w for w in self._ready if w in generation.workers]
         return idle[: max(count, 0)]
 
-    async def _start_one(self, generation: Generation) -> None:
+    async def _start_one(self, generation: Generation, done: trio.Event) -> None:
         try:
             worker = await generation.engine.spawn()
         except WorkerError as error:
@@ -207,6 +188,7 @@ class Pool:
             self._deliver(worker)
         finally:
             generation.starting -= 1
+            done.set()
             self._bell.ring()
 
     def _note_failed_start(self, reason: str) -> None:
@@ -248,6 +230,8 @@ class Pool:
     async def lease(self, wait_seconds: float) -> Worker:
         """Take a fresh worker; it is the caller's to kill.
 
+        Cancellation leaves the worker to somebody else.
+
         Args:
             wait_seconds: The longest wait in line.
 
@@ -255,6 +239,12 @@ class Pool:
             WorkerStartError: The pool cannot start workers; says why.
             QueueTimeoutError: None became free in time.
         """
+        worker = await self._take(wait_seconds)
+        if self._faults is not None:
+            self._faults.note_lease(worker)
+        return worker
+
+    async def _take(self, wait_seconds: float) -> Worker:
         while self._ready and not self._waiting:
             worker = self._ready.pop()  # of the newest generation
             self._bell.ring()
@@ -341,7 +331,7 @@ class Pool:
             restarts=self._succession.restarts,
             queue=len(self._waiting),
             failure=self.failure,
-            workers=tuple(_describe(w, idle=w in idle) for w in workers),
+            workers=tuple(describe(w, idle=w in idle) for w in workers),
             generations=len(self._succession.alive),
             recycles=self._succession.recycles,
         )
@@ -356,25 +346,3 @@ class _Waiter:
     def fail(self, reason: str) -> None:
         self.failure = reason
         self.event.set()
-
-
-def _describe(worker: Worker, *, idle: bool) -> WorkerStatistics:
-    try:
-        memory = psutil.Process(worker.pid).memory_info().rss
-    except psutil.Error:
-        memory = 0
-    return WorkerStatistics(
-        pid=worker.pid,
-        state=_state(worker, idle=idle),
-        session_id=worker.session_id,
-        age_seconds=trio.current_time() - worker.started_at,
-        memory_bytes=memory,
-    )
-
-
-def _state(worker: Worker, *, idle: bool) -> str:
-    if worker.is_dying:
-        return "dying"
-    if worker.gone.is_set():
-        return "exited"
-    return "idle" if idle else "busy"

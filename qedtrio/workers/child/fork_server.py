@@ -4,12 +4,13 @@ Single-threaded by rule: a fork copies one thread only, so a preload that
 starts threads is refused. Messages on the control socket are JSON, one a
 packet; descriptors travel beside them:
 
-    daemon → here   spawn {id, folder} + worker's socket · kill {pid} (tiers B, C)
+    daemon → here   spawn {id, folder} + worker's socket · kill {pid}
     here → daemon   ready · failed {error} · spawned {id, pid} + pidfds
                     spawn_failed {id, error} · exit {pid, status}
 """
 
 import array
+import errno
 import gc
 import importlib
 import json
@@ -17,13 +18,14 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from contextlib import suppress
 from typing import cast
 
 from qedtrio.sandbox import namespaces
 from qedtrio.sandbox.tiers import Sandbox, Tier
-from qedtrio.workers.child import worker
+from qedtrio.workers.child import faults, worker
 from qedtrio.workers.child.forked import run_and_exit
 from qedtrio.workers.child.groups import Groups
 from qedtrio.workers.child.hugepages import collapse_pages
@@ -100,6 +102,7 @@ class _ForkServer:
         self._groups = Groups(
             alone=sandbox.tier is Tier.A, adopts=sandbox.tier is Tier.C
         )
+        self._firsts: dict[int, int] = {}  # worker → pidfd of its namespace's first
         self._wake, self._signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM):
@@ -120,6 +123,7 @@ class _ForkServer:
 
     def _report_deaths(self) -> None:
         for pid, status in self._groups.reap():
+            self._forget_first(pid)
             _send(self._control, {"op": "exit", "pid": pid, "status": status})
 
     def _answer(self) -> bool:
@@ -128,26 +132,49 @@ class _ForkServer:
         )
         if not data:
             return False
-        request = json.loads(data)
-        if request["op"] == "kill":
-            self._groups.kill(request["pid"])
-            self._report_deaths()
-            return True
         descriptors = array.array("i")
         for _, _, payload in ancillary:
             descriptors.frombytes(payload[: len(payload) - len(payload) % 4])
         try:
-            self._spawn(request, descriptors[0])
-        except OSError as error:
-            failure = {"op": "spawn_failed", "id": request["id"], "error": str(error)}
-            _send(self._control, failure)
+            self._obey(json.loads(data), list(descriptors))
+        except (ValueError, LookupError, TypeError) as error:
+            # No worker shall pay for it, and whoever asked has a deadline.
+            sys.stderr.write(f"a packet that is no request: {error!r}\n")
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
         return True
 
-    def _spawn(self, request: Message, descriptor: int) -> None:
+    def _obey(self, request: Message, descriptors: list[int]) -> None:
+        match request["op"]:
+            case "kill":
+                self._kill(cast("int", request["pid"]))
+                self._report_deaths()
+            case "starve":
+                with faults.starved():
+                    self._answer()
+            case "spawn":
+                try:
+                    self._spawn(request, descriptors)
+                except OSError as error:
+                    failure = {"op": "spawn_failed", "id": request["id"]}
+                    _send(self._control, {**failure, "error": str(error)})
+
+    def _kill(self, pid: int) -> None:
+        """Kill a worker and all it started, for a daemon that cannot."""
+        self._groups.kill(pid)
+        if (first := self._firsts.get(pid)) is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(first, signal.SIGKILL)
+
+    def _forget_first(self, pid: int) -> None:
+        if (first := self._firsts.pop(pid, None)) is not None:
+            os.close(first)
+
+    def _spawn(self, request: Message, descriptors: list[int]) -> None:
+        descriptor = _only(descriptors)
         pidfds: list[int] = []
+        pid = 0
         try:
             if self._init is None:
                 pid = self._fork(request, descriptor)
@@ -157,12 +184,19 @@ class _ForkServer:
                 pid = self._fork_into(namespace, request, descriptor)
             if (status := self._groups.add(pid)) is not None:
                 _send(self._control, {"op": "exit", "pid": pid, "status": status})
-            pidfds.append(os.pidfd_open(pid))
+            self._forget_first(pid)
+            with faults.during_pidfd(request.get("fault")):
+                pidfds.append(os.pidfd_open(pid))
+            faults.before_answer(request.get("fault"))
             message = {"op": "spawned", "id": request["id"], "pid": pid}
             socket.send_fds(self._control, [json.dumps(message).encode()], pidfds)
+            if len(pidfds) > 1:
+                self._firsts[pid] = pidfds.pop(0)
         except OSError:
             for pidfd in pidfds:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            if pid:
+                self._groups.kill(pid)
             raise
         finally:
             for pidfd in pidfds:
@@ -179,9 +213,10 @@ class _ForkServer:
             os.close(namespace)
 
     def _fork(self, request: Message, descriptor: int) -> int:
-        pid = os.fork()
-        if pid == 0:
-            run_and_exit(lambda: self._be_worker(request, descriptor))
+        with faults.during_fork(request.get("fault")):
+            pid = os.fork()
+            if pid == 0:
+                run_and_exit(lambda: self._be_worker(request, descriptor))
         return pid
 
     def _be_worker(self, request: Message, descriptor: int) -> None:
@@ -194,11 +229,18 @@ class _ForkServer:
         folder = cast("str", request["folder"])
 
         def prepare() -> None:
+            faults.before_birth(request.get("fault"))
             self._sandbox.seal_worker(self._seal, folder)
             for name in self._late_preload:
                 importlib.import_module(name)
 
         worker.live(sock, self._entry, prepare)
+
+
+def _only(descriptors: list[int]) -> int:
+    if not descriptors:  # dropped by the kernel (unix(7), MSG_CTRUNC)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return descriptors[0]
 
 
 def _send(control: socket.socket, message: Message) -> None:
