@@ -293,5 +293,5 @@ def _resident_bytes(worker: Worker | None) -> int:
         return 0
     try:
         return int(psutil.Process(worker.pid).memory_info().rss)
-    except psutil.Error:
+    except (psutil.Error, OSError):  # it is gone, or we are out of descriptors
         return 0

@@ -76,6 +76,10 @@ class ExecEngine:
             raise WorkerStartError(started.failure)
         return started.worker
 
+    def is_dead(self) -> bool:
+        """Never: each worker has a fork server of its own."""
+        return False
+
 
 class _Started:
     """One fork server and its only worker."""

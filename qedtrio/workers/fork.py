@@ -222,7 +222,7 @@ class ForkServer:
         return worker
 
     async def _fork(self) -> Worker:
-        if self._is_dead():
+        if self.is_dead():
             raise WorkerStartError("the fork server died")
         fault = self._faults.draw() if self._faults else None
         with ExitStack() as undo:
@@ -267,7 +267,7 @@ class ForkServer:
         )
         worker.watched.first_pid = host_pid(first, 0) if first is not None else None
         self._workers[pid] = worker
-        if self._is_dead():
+        if self.is_dead():
             worker.report_exit(None)
         self._nursery.start_soon(self._keep, pid, worker)
         if fault is Fault.WORKER_DIES:
@@ -336,7 +336,8 @@ class ForkServer:
         log.error("fork server does not answer", extra={"pool": self._profile.name})
         self._nursery.cancel_scope.cancel()
 
-    def _is_dead(self) -> bool:
+    def is_dead(self) -> bool:
+        """Whether it can spawn no more."""
         return self._dead
 
     async def _keep(self, pid: int, worker: Worker) -> None:

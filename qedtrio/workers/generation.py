@@ -33,6 +33,9 @@ class Engine(Protocol):
     async def spawn(self) -> Worker:
         """Make a worker that is sealed and serving."""
 
+    def is_dead(self) -> bool:
+        """Whether `run` is about to return, and nothing can be made any more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wear:

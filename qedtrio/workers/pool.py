@@ -174,8 +174,8 @@ class Pool:
         try:
             worker = await generation.engine.spawn()
         except WorkerError as error:
-            # If the engine is dying, this is cancelled here, and whoever waits is
-            # served by the next one.
+            if generation.engine.is_dead():  # whoever waits is served by the next
+                await trio.sleep_forever()  # which is until this one's end
             await trio.sleep(FAILED_START_SECONDS)
             log.warning(
                 "worker did not start",

@@ -16,7 +16,12 @@ from contextlib import asynccontextmanager, suppress
 
 import trio
 
-from qedtrio.errors import BrokenWorkerError, ReleaseFailedError, WorkerLostError
+from qedtrio.errors import (
+    BrokenWorkerError,
+    OverloadedError,
+    ReleaseFailedError,
+    WorkerLostError,
+)
 from qedtrio.state import remove_folder
 from qedtrio.workers.child.protocol import (
     HEADER_BYTES,
@@ -208,13 +213,23 @@ class Worker:
     # Output ------------------------------------------------------------------
 
     def open_pipes(self) -> list[int]:
-        """Make pipes for stdout and stderr; return the ends to send and close."""
-        writers = []
-        for index in (0, 1):
-            reader, writer = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(reader, False)
-            self._pipes[reader] = index
-            writers.append(writer)
+        """Make pipes for stdout and stderr; return the ends to send and close.
+
+        Raises:
+            OverloadedError: The daemon is out of descriptors.
+        """
+        writers: list[int] = []
+        try:
+            for index in (0, 1):
+                reader, writer = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(reader, False)
+                self._pipes[reader] = index
+                writers.append(writer)
+        except OSError as error:
+            for writer in writers:
+                os.close(writer)
+            self.close_pipes()
+            raise OverloadedError(f"no pipe for the output: {error}") from error
         return writers
 
     def _watch_pipes(self) -> None:

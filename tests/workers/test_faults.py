@@ -159,8 +159,6 @@ async def test_a_stopped_fork_server_is_replaced(
             for process in launcher.children(recursive=True):
                 if process.pid != held.pid:
                     os.kill(process.pid, signal.SIGSTOP)
-            with pytest.raises(WorkerStartError, match="died"):
-                await faulty.pool.lease(20)
             await work(faulty)
             await held.buried.wait()
 
