@@ -11,7 +11,7 @@ import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import psutil
 import trio
@@ -19,20 +19,22 @@ import trio
 from qedtrio.cli.bench.crowd import Status, WorkerSeen, read_status
 from qedtrio.cli.calls import RefusedError
 from qedtrio.cli.http import TransportError
-from qedtrio.cli.serve import command as serve
-from qedtrio.config import PoolConfig
+from qedtrio.workers.faults import Fault
 
 __all__ = ["EXPLAINED", "Kill", "Kills", "injection", "kill_now_and_then", "settings"]
 
 RATES = {
-    "start_fails": 0.02,
-    "worker_dies": 0.01,
-    "no_descriptors": 0.006,
-    "no_pidfd": 0.006,
-    "no_memory": 0.006,
-    "start_hangs": 0.001,
-    "server_dies": 0.0005,
-    "launcher_dies": 0.0005,
+    Fault.START_FAILS: 0.015,
+    Fault.WORKER_DIES: 0.01,
+    Fault.NO_DESCRIPTORS: 0.004,
+    Fault.RIGHTS_LOST: 0.004,
+    Fault.ANSWER_LOST: 0.004,
+    Fault.NO_PIDFD: 0.004,
+    Fault.NO_MEMORY: 0.004,
+    Fault.NO_FORK: 0.003,
+    Fault.START_HANGS: 0.001,
+    Fault.SERVER_DIES: 0.0005,
+    Fault.LAUNCHER_DIES: 0.0005,
 }
 """Kind of injected fault → share of the worker starts that it hits."""
 
@@ -53,20 +55,13 @@ SLACK_SECONDS = 1.0
 
 
 def injection() -> list[str]:
-    """Make the arguments of `serve` that ask for faults, if it takes any."""
-    if not any("--inject" in option.opts for option in serve.params):
-        return []
+    """Make the arguments of `serve` that ask for faults."""
     return [f"--inject={kind}={rate:g}" for kind, rate in RATES.items()]
 
 
 def settings() -> dict[str, str]:
     """Make the environment of a daemon whose faults must not cost much time."""
-    known = {item.name for item in fields(PoolConfig)}
-    return {
-        f"QEDTRIO_POOLS__SCIENCE__{key.upper()}": value
-        for key, value in SETTINGS.items()
-        if key in known
-    }
+    return {f"QEDTRIO_POOLS__SCIENCE__{k.upper()}": v for k, v in SETTINGS.items()}
 
 
 @dataclass(frozen=True, slots=True)
