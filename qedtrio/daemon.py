@@ -84,7 +84,7 @@ async def run_daemon(
         ReleaseFailedError: It has drained, but some workers do not die.
     """
     raise_descriptor_limit()
-    host = await probe_host(config.daemon.sandbox_uid)
+    host = await probe_host(config.daemon.sandbox_uid, config.daemon.cgroup)
     if host.tier.reaches(strongest_tier):
         host = replace(host, tier=strongest_tier)
     require_tier(config, host)
@@ -169,7 +169,11 @@ def require_tier(config: Config, host: HostReport) -> None:
     minimum = Tier(config.daemon.minimum_tier)
     if host.tier.reaches(minimum):
         return
-    remedies = "; ".join(f.remedy for f in host.findings if not f.ok)
+    remedies = "; ".join(
+        finding.remedy
+        for finding in host.findings
+        if not finding.ok and finding.name.startswith(("tier", "landlock"))
+    )
     raise ConfigError(
         "daemon.minimum_tier",
         f"{minimum} is wanted, this host reaches {host.tier}; {remedies}",

@@ -26,7 +26,7 @@ def command(config_path: Path | None, as_json: bool) -> None:
     """
     config, _ = read_config(config_path)
     minimum = config.daemon.minimum_tier
-    report = run_async(probe_host)
+    report = run_async(probe_host, config.daemon.sandbox_uid, config.daemon.cgroup)
     if as_json:
         click.echo(render_json(report, minimum))
     else:

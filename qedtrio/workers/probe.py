@@ -12,7 +12,7 @@ import trio
 
 from qedtrio.config import Limits
 from qedtrio.errors import WorkerStartError
-from qedtrio.sandbox import landlock
+from qedtrio.sandbox import cgroups, landlock
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.workers.fork import ForkServer
 from qedtrio.workers.profile import Profile
@@ -46,11 +46,12 @@ def birth_limits(limits: Limits, **overrides: float) -> dict[str, float]:
     return numbers | overrides
 
 
-async def probe_host(uid: int = 65534) -> HostReport:
+async def probe_host(uid: int = 65534, cgroup: str = "auto") -> HostReport:
     """Try the tiers from the strongest, with a real worker each.
 
     Args:
         uid: Whom workers become when this process is root.
+        cgroup: Where control groups may be made, as `daemon.cgroup` says.
     """
     findings: list[Finding] = []
     reached = Tier.C
@@ -64,7 +65,7 @@ async def probe_host(uid: int = 65534) -> HostReport:
         if not failure:
             reached = tier
             break
-    return HostReport(tier=reached, findings=(*findings, *_facts()))
+    return HostReport(tier=reached, findings=(*findings, *_facts(cgroup)))
 
 
 async def _try_tier(tier: Tier, uid: int) -> str:
@@ -136,7 +137,7 @@ def _remedies(tier: Tier) -> Iterator[str]:
         yield "a kernel with CONFIG_SECURITY_LANDLOCK and landlock in lsm= (5.13+)"
 
 
-def _facts() -> Iterator[Finding]:
+def _facts(cgroup: str) -> Iterator[Finding]:
     abi = landlock.abi_version()
     yield Finding(
         name="landlock",
@@ -144,6 +145,8 @@ def _facts() -> Iterator[Finding]:
         detail=f"ABI {abi}" if abi else "not available",
         remedy="" if abi else "boot with landlock in lsm= (kernel 5.13 or later)",
     )
+    ok, detail, remedy = cgroups.describe_place(cgroup)
+    yield Finding(name="control groups", ok=ok, detail=detail, remedy=remedy)
     yield Finding(name="kernel", ok=True, detail=platform.release())
     yield Finding(
         name="user", ok=os.geteuid() != 0, detail=f"uid {os.geteuid()}",
