@@ -81,10 +81,16 @@ class ForkServer:
         Cancellation ends it and every worker.
         """
         try:
-            root = tempfile.mkdtemp(prefix="root-", dir=self._state_dir)
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
             self.failure = str(error)
+            return
+        try:
+            root = tempfile.mkdtemp(prefix="root-", dir=self._state_dir)
+        except OSError as error:
+            self.failure = str(error)
+            ours.close()
+            theirs.close()
             return
         self._control = Control(ours)
         try:
@@ -136,6 +142,7 @@ class ForkServer:
                 "fork server is broken",
                 extra={"pool": self._profile.name, "why": repr(error)},
             )
+            self.failure = f"the fork server sent what is no message: {error}"
             return False
         return True
 

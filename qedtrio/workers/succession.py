@@ -80,6 +80,7 @@ class Succession:
         self.recycles = 0
         self.settled = trio.Event()
         self._name = name
+        self._opened = False
         self._make_engine = make_engine
         self._wear = wear
         self._serve = serve
@@ -120,6 +121,9 @@ class Succession:
 
     def _open(self, nursery: trio.Nursery) -> Generation:
         beside = self.current is not None
+        if self._opened and not beside:
+            self.restarts += 1
+        self._opened = True
         new = Generation(self._make_engine(), self._wear, beside=beside)
         self.alive.append(new)
         nursery.start_soon(self._hold, new, nursery)
@@ -201,4 +205,3 @@ class Succession:
             self._fail(failure)
         self.settled.set()
         await trio.sleep(backoff)
-        self.restarts += 1
