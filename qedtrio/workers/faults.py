@@ -16,7 +16,7 @@ import trio
 from qedtrio.workers.child.faults import starved
 from qedtrio.workers.worker import Worker
 
-__all__ = ["INSIDE", "Fault", "Faults", "starved_by"]
+__all__ = ["INSIDE", "SPARE", "Fault", "Faults", "starved_by"]
 
 LONGEST_LIFE_SECONDS = 0.2
 """A worker that is to die does so within this time after its lease."""
@@ -37,6 +37,8 @@ class Fault(StrEnum):
     """The daemon has none for the worker's socket."""
     RIGHTS_LOST = "rights_lost"
     """The fork server has none for the worker's socket."""
+    NAMESPACE_LOST = "namespace_lost"
+    """The fork server has none for the worker's namespace."""
     ANSWER_LOST = "answer_lost"
     """The daemon has none for the worker's pidfd."""
     NO_PIDFD = "no_pidfd"
@@ -60,6 +62,9 @@ INSIDE = frozenset(
     }
 )
 """Those that a fork server makes; the others are the daemon's own."""
+
+SPARE: dict[Fault | None, int] = {Fault.RIGHTS_LOST: 0, Fault.NAMESPACE_LOST: 1}
+"""Those that leave the fork server so many descriptors for one start."""
 
 
 class Faults:

@@ -24,7 +24,7 @@ from qedtrio.state import remove_folder
 from qedtrio.workers.answer import Answer, host_pid
 from qedtrio.workers.child.protocol import Message, ProtocolError
 from qedtrio.workers.control import Control
-from qedtrio.workers.faults import INSIDE, Fault, Faults, starved_by
+from qedtrio.workers.faults import INSIDE, SPARE, Fault, Faults, starved_by
 from qedtrio.workers.launch import relay_output, run_launcher
 from qedtrio.workers.profile import Profile
 from qedtrio.workers.worker import Worker, killed_on_failure
@@ -329,8 +329,8 @@ class ForkServer:
         self, message: Message, theirs: socket.socket, fault: Fault | None
     ) -> None:
         assert self._control is not None
-        if fault is Fault.RIGHTS_LOST:
-            await self._control.send({"op": "starve"})
+        if fault in SPARE:
+            await self._control.send({"op": "starve", "spare": SPARE[fault]})
         if fault is Fault.ANSWER_LOST:
             self._control.starve_next()
         await self._control.send(message, [theirs.fileno()])

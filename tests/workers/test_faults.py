@@ -26,6 +26,7 @@ FAIL = {
     Fault.START_HANGS: "did not answer",
     Fault.NO_DESCRIPTORS: "open files",
     Fault.RIGHTS_LOST: "open files",
+    Fault.NAMESPACE_LOST: "open files",
     Fault.ANSWER_LOST: "open files",
     Fault.NO_PIDFD: "open files",
     Fault.NO_MEMORY: "MemoryError",

@@ -22,12 +22,13 @@ __all__ = [
 
 
 @contextmanager
-def starved() -> Iterator[None]:
-    """Leave this process no descriptor to open within the block."""
+def starved(spare: int = 0) -> Iterator[None]:
+    """Leave this process so many descriptors to open within the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.dup(0)  # the lowest number that is free
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    lowest = [os.dup(0) for _ in range(spare + 1)]  # the numbers that are free
+    for free in lowest:
+        os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest[-1], hard))
     try:
         yield
     finally:

@@ -151,7 +151,7 @@ class _ForkServer:
                 self._kill(cast("int", request["pid"]))
                 self._report_deaths()
             case "starve":
-                with faults.starved():
+                with faults.starved(cast("int", request["spare"])):
                     self._answer()
             case "spawn":
                 try:
@@ -194,7 +194,8 @@ class _ForkServer:
                 self._firsts[pid] = pidfds.pop(0)
         except OSError:
             for pidfd in pidfds:
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             if pid:
                 self._groups.kill(pid)
             raise

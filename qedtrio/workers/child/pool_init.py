@@ -6,6 +6,7 @@ namespace as an ordinary process, so that signals from inside work as usual
 (PID 1 would ignore them), while killing the tiny one still kills everything.
 """
 
+import errno
 import os
 import select
 import signal
@@ -19,18 +20,22 @@ from qedtrio.workers.child.forked import run_and_exit
 
 __all__ = ["request_namespace", "serve"]
 
+MAKE, MADE, LOST = b"make", b"made", b"lost"
+
 
 def serve(requests: socket.socket, server: int) -> NoReturn:
     """Make namespaces on request until the fork server ends; then end too.
 
     Args:
-        requests: Socket to the fork server; any message asks for a namespace.
+        requests: Socket to the fork server, which sends `MAKE` for a namespace,
+            and `LOST` when it had no descriptor free to take it with.
         server: Process id of the fork server.
     """
     own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     wake, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    newest: list[int] = []  # pidfd of the namespace made last
     while True:
         watched: list[socket.socket | int] = [requests, wake]
         ready, _, _ = select.select(watched, [], [])
@@ -38,9 +43,13 @@ def serve(requests: socket.socket, server: int) -> NoReturn:
             os.read(wake, 4096)
             _reap(server)
         if requests in ready:
-            if not requests.recv(16):
-                os._exit(0)
-            _make_namespace(requests, own)
+            match requests.recv(16):
+                case b"":
+                    os._exit(0)
+                case request:
+                    _drop(newest, kill=request == LOST)
+            if request == MAKE:
+                newest = _make_namespace(requests, own)
 
 
 def _reap(server: int) -> None:
@@ -53,22 +62,35 @@ def _reap(server: int) -> None:
                 os._exit(os.waitstatus_to_exitcode(status) & 0x7F)
 
 
-def _make_namespace(requests: socket.socket, own: int) -> None:
+def _drop(pidfds: list[int], *, kill: bool) -> None:
+    for pidfd in pidfds:
+        if kill:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
+    pidfds.clear()
+
+
+def _make_namespace(requests: socket.socket, own: int) -> list[int]:
     """Answer with a namespace's descriptors, or without any and the reason.
+
+    Returns:
+        The pidfd of its first process, to be kept until the next request;
+        nothing when there is none.
 
     A host short of processes or descriptors fails one spawn, not the pool.
     """
     descriptors: list[int] = []
     try:
         _fork_first(own, descriptors)
-        socket.send_fds(requests, [b"made"], descriptors)
+        socket.send_fds(requests, [MADE], descriptors)
     except OSError as error:
-        for first in descriptors[:1]:
-            signal.pidfd_send_signal(first, signal.SIGKILL)
+        _drop(descriptors[:1], kill=True)
+        _drop(descriptors[1:], kill=False)
         requests.send(str(error).encode())
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+        return []
+    _drop(descriptors[1:], kill=False)
+    return descriptors[:1]
 
 
 def _fork_first(own: int, descriptors: list[int]) -> None:
@@ -112,11 +134,14 @@ def request_namespace(server_end: socket.socket) -> tuple[int, int]:
     Raises:
         OSError: It could not make one.
     """
-    server_end.send(b"make")
+    server_end.send(MAKE)
     answer, descriptors, _, _ = socket.recv_fds(server_end, 1024, 2)
     if len(descriptors) != 2:
         for descriptor in descriptors:
             os.close(descriptor)
+        if answer == MADE:  # the kernel dropped them (unix(7), MSG_CTRUNC)
+            server_end.send(LOST)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         raise OSError(answer.decode() or "the pool's init is gone")
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
