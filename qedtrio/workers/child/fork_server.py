@@ -126,39 +126,42 @@ class _ForkServer:
             self._forget_first(pid)
             _send(self._control, {"op": "exit", "pid": pid, "status": status})
 
-    def _answer(self) -> bool:
+    def _answer(self) -> str:
+        """Do what the next packet asks; return what that was, "" at the end."""
         data, ancillary, _, _ = self._control.recvmsg(
             65536, socket.CMSG_SPACE(16), socket.MSG_CMSG_CLOEXEC
         )
         if not data:
-            return False
+            return ""
         descriptors = array.array("i")
         for _, _, payload in ancillary:
             descriptors.frombytes(payload[: len(payload) - len(payload) % 4])
         try:
-            self._obey(json.loads(data), list(descriptors))
+            return self._obey(json.loads(data), list(descriptors))
         except (ValueError, LookupError, TypeError) as error:
             # No worker shall pay for it, and whoever asked has a deadline.
             sys.stderr.write(f"a packet that is no request: {error!r}\n")
+            return "nothing"
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        return True
 
-    def _obey(self, request: Message, descriptors: list[int]) -> None:
+    def _obey(self, request: Message, descriptors: list[int]) -> str:
         match request["op"]:
             case "kill":
                 self._kill(cast("int", request["pid"]))
                 self._report_deaths()
             case "starve":
                 with faults.starved(cast("int", request["spare"])):
-                    self._answer()
+                    while self._answer() not in {"spawn", ""}:
+                        pass  # the death of an earlier worker may be in between
             case "spawn":
                 try:
                     self._spawn(request, descriptors)
                 except OSError as error:
                     failure = {"op": "spawn_failed", "id": request["id"]}
                     _send(self._control, {**failure, "error": str(error)})
+        return cast("str", request["op"])
 
     def _kill(self, pid: int) -> None:
         """Kill a worker and all it started, for a daemon that cannot."""
