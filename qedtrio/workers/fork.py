@@ -245,7 +245,7 @@ class ForkServer:
                 try:
                     worker = self._own(pid, pidfds, ours, folder, fault)
                 except OSError:
-                    await self._bury_unowned(pid, pidfds)
+                    await self._bury_unowned(pid, pidfds)  # noqa: ASYNC120  # shielded
                     raise
             except OSError as error:
                 raise WorkerStartError(str(error)) from error

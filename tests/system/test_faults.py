@@ -14,8 +14,8 @@ from tests.system.conftest import open_client, open_daemon
 
 pytestmark = pytest.mark.slow
 
-EPISODES = 30
-RATES = [f"--inject={fault}=0.04" for fault in Fault]
+EPISODES = 20
+RATES = [f"--inject={fault}=0.05" for fault in Fault]
 
 
 async def ask(client: httpx2.AsyncClient, code: str) -> str:
