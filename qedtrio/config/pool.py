@@ -50,7 +50,7 @@ class PoolConfig(Section):
         most=65536,
     )
     recycle_forks: int = setting(
-        2000,
+        10_000,
         "Workers after which the fork server is replaced by a fresh one, so that"
         " hash seed and address layout do not stay the same for long. Sessions"
         " keep their workers; with `exec` there is nothing to replace.",
