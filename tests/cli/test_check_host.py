@@ -35,7 +35,7 @@ class HostFound:
 def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A host of each tier."""
 
-    async def probe() -> HostFound:
+    async def probe(*_: object) -> HostFound:
         await trio.lowlevel.checkpoint()
         return HostFound(request.param)
 

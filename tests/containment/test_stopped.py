@@ -10,8 +10,8 @@ import trio
 
 from qedtrio.errors import ReleaseFailedError, WorkerStartError
 from qedtrio.sandbox.tiers import Tier
-from qedtrio.workers import fork
 from qedtrio.workers.pool import Pool
+from qedtrio.workers.profile import Profile
 from qedtrio.workers.worker import Worker
 from tests.workers.conftest import open_pool, plain_profile
 
@@ -76,9 +76,14 @@ async def lease_again(pool: Pool) -> Worker:
             await trio.lowlevel.checkpoint()
 
 
+def impatient(tier: Tier) -> Profile:
+    """A profile whose fork server must answer soon."""
+    return plain_profile(tier, start_seconds=2.0)
+
+
 async def stop_fork_server(tier: Tier, state_dir: str) -> None:
     """The death is real at once, told when it can be seen; a new one takes over."""
-    async with open_pool(plain_profile(tier), state_dir, ready=0) as pool:
+    async with open_pool(impatient(tier), state_dir, ready=0) as pool:
         with trio.fail_after(40):
             worker = await pool.lease(10)
             pidfds = await spread(worker)
@@ -96,7 +101,7 @@ async def stop_fork_server(tier: Tier, state_dir: str) -> None:
 async def stop_launcher(tier: Tier, state_dir: str) -> None:
     """Leases, kills, and the pool's end go on without it."""
     with trio.fail_after(40):
-        async with open_pool(plain_profile(tier), state_dir, ready=0) as pool:
+        async with open_pool(impatient(tier), state_dir, ready=0) as pool:
             worker = await pool.lease(10)
             pidfds = await spread(worker)
             launcher_of(worker).send_signal(signal.SIGSTOP)
@@ -107,10 +112,9 @@ async def stop_launcher(tier: Tier, state_dir: str) -> None:
 
 
 async def test_stopped_processes_of_ours_are_in_nobody_s_way(
-    host_tier: Tier, state_dir: str, monkeypatch: pytest.MonkeyPatch
+    host_tier: Tier, state_dir: str
 ) -> None:
     """All tiers side by side, since all of this is waiting."""
-    monkeypatch.setattr(fork, "ANSWER_SECONDS", 1.0)
     async with trio.open_nursery() as nursery:
         for tier in Tier:
             if host_tier.reaches(tier):

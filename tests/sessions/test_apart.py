@@ -3,7 +3,6 @@
 import pytest
 import trio
 
-from qedtrio.errors import WorkerLostError
 from qedtrio.results import RunResult, RunStatus
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.sessions.model import RunRequest, SessionOptions
@@ -131,32 +130,6 @@ async def test_a_worker_cannot_fill_the_daemon_with_a_reply(
     assert answer.error is not None
     assert answer.error.type == "ControlChannelBroken"
     assert answer.wall_seconds < 5
-
-
-async def test_state_lost_with_a_client_is_told_to_the_next(
-    sessions: Sessions, session: str
-) -> None:
-    """A run that nobody waits for any more may have taken the state with it."""
-    await run(sessions, "n = 1")
-    running = trio.Event()
-    async with trio.open_nursery() as nursery:
-
-        async def run_and_leave() -> None:
-            code = (
-                "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-                "print('in', flush=True)\nwhile True: pass"
-            )
-            await sessions.run("s", RunRequest(code=code), lambda *_: running.set())
-
-        nursery.start_soon(run_and_leave)
-        with trio.fail_after(20):
-            await running.wait()
-        nursery.cancel_scope.cancel()
-    with pytest.raises(WorkerLostError):
-        await run(sessions, "n")
-    after = await run(sessions, "'n' in globals()")
-
-    assert after.result == "False"
 
 
 async def test_the_longest_result_arrives(host_tier: Tier, state_dir: str) -> None:

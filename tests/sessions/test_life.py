@@ -163,7 +163,10 @@ async def test_a_cancelled_run_frees_the_session_and_keeps_its_state(
 async def test_a_cancelled_run_that_resists_is_killed(
     sessions: Sessions, session: str
 ) -> None:
-    """Code that swallows the interrupt loses its worker, not the session."""
+    """Code that swallows the interrupt loses its worker, not the session.
+
+    Nobody was there to be told that the state is gone, so the next run is.
+    """
     with trio.fail_after(20):
         started = trio.Event()
         code = (
@@ -179,6 +182,8 @@ async def test_a_cancelled_run_that_resists_is_killed(
             pid = worker_pid(sessions)
             nursery.cancel_scope.cancel()
         assert not psutil.pid_exists(pid)
+        with pytest.raises(WorkerLostError):
+            await sessions.run("s", RunRequest(code="1"))
         answer = await sessions.run("s", RunRequest(code="1"))
 
     assert answer.result == "1"
