@@ -92,15 +92,23 @@ async def test_a_host_below_the_minimum_is_refused_with_the_remedy(home: str) ->
     assert re.search(rb"unshare|RestrictNamespaces|sysctl", done.stderr)
 
 
+MATRICES = {
+    "test_attacks.py": "attacks_end",
+    "test_kills.py": "killed_fork_server and (A or B)",
+}
+"""What of them is also passed as an ordinary user."""
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.usefixtures("can_change_host")
-async def test_the_attack_matrix_holds_for_an_ordinary_user(home: str) -> None:
+async def test_the_matrices_hold_for_an_ordinary_user(home: str, matrix: str) -> None:
     """The daemon and its workers are one user there, which root's are not."""
     if os.geteuid() != 0:
         pytest.skip("that is who runs all the other tests")
-    tests = "tests/containment/test_attacks.py"
-    options = ("-q", "-p", "no:cacheprovider", "-k", "attacks_end")
-    done = await run_on("user", home, "-m", "pytest", *options, tests)
+    options = ("-q", "-p", "no:cacheprovider", "-k", MATRICES[matrix])
+    arguments = ("-m", "pytest", *options, f"tests/containment/{matrix}")
+    done = await run_on("user", home, *arguments)
 
     assert done.returncode == 0, done.stdout.decode()[-4000:]
     assert b" passed" in done.stdout
