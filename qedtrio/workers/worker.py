@@ -166,6 +166,7 @@ class Worker:
             WorkerLostError: The process ended, with all output taken in.
             BrokenWorkerError: It sent something that is no message.
         """
+        self._refuse_buried()
         self._watch_pipes()
         while True:
             await self._wait(self._poll)
@@ -182,10 +183,19 @@ class Worker:
                 raise WorkerLostError("the worker ended")
 
     async def _wait(self, what: socket.socket | select.epoll) -> None:
-        try:
+        """Wait until there is something to read.
+
+        The burial may come before the wait, during it, or between its end and
+        our turn to go on.
+        """
+        self._refuse_buried()
+        with suppress(trio.ClosedResourceError):
             await trio.lowlevel.wait_readable(what)
-        except trio.ClosedResourceError as error:
-            raise WorkerLostError("the worker was released") from error
+        self._refuse_buried()
+
+    def _refuse_buried(self) -> None:
+        if self._poll.closed:
+            raise WorkerLostError("the worker was released")
 
     def _take_in(self) -> bool:
         try:
@@ -333,8 +343,7 @@ class Worker:
                     await trio.to_thread.run_sync(remove_folder, self.folder)
 
     def _close(self) -> None:
-        for descriptor in list(self._pipes):
-            self._drop_pipe(descriptor)
+        # The pipes are their run's, which may not have read them to the end.
         trio.lowlevel.notify_closing(self._poll)
         self._poll.close()
         trio.lowlevel.notify_closing(self._sock)

@@ -32,8 +32,10 @@ async def run(worker: Worker, code: str, stdin: str = "") -> tuple[Message, str,
     worker.send_nowait({"op": "run", "code": code, "stdin": stdin}, writers)
     for writer in writers:
         os.close(writer)
-    reply = await worker.receive(captures)
-    worker.close_pipes(captures)
+    try:
+        reply = await worker.receive(captures)
+    finally:
+        worker.close_pipes(captures)
     return reply, captures[0].text(), captures[1].text()
 
 
@@ -124,6 +126,27 @@ async def test_a_death_by_its_own_code_tells_its_status(
 
     assert worker.exit_status is not None
     assert worker.exit_status & ~0x80 == expected  # less the core-dump bit
+
+
+async def test_a_buried_worker_is_lost_to_every_call(pool: Pool) -> None:
+    """Its burial may come first; what its run printed is still there to be read."""
+    with trio.fail_after(20):
+        worker = await lease(pool)
+        writers = worker.open_pipes()
+        code = "import os; print('last words', flush=True); os._exit(0)"
+        worker.send_nowait({"op": "run", "code": code, "stdin": ""}, writers)
+        for writer in writers:
+            os.close(writer)
+        await worker.buried.wait()
+        for call in (worker.receive, worker.receive_soon):
+            with pytest.raises(WorkerLostError):
+                await call()
+        with pytest.raises(WorkerLostError):
+            worker.send_nowait({"op": "ping"})
+        captures = (Capture(100), Capture(100))
+        worker.close_pipes(captures)
+
+    assert captures[0].text() == "last words\n"
 
 
 async def test_garbage_on_the_channel_is_named(pool: Pool) -> None:
