@@ -18,21 +18,34 @@ DENIED = (
     "clock_adjtime", "clock_settime", "connect", "delete_module", "fanotify_init",
     "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module",
     "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kcmp",
-    "kexec_file_load", "kexec_load", "keyctl", "listen", "listmount", "lookup_dcookie",
+    "kexec_file_load", "kexec_load", "keyctl", "listen", "listmount", "listns", "lookup_dcookie",
+    "lsm_set_self_attr",
     "memfd_secret", "modify_ldt", "mount", "mount_setattr", "move_mount",
     "name_to_handle_at", "open_by_handle_at", "open_tree", "open_tree_attr",
     "perf_event_open", "personality", "pidfd_getfd", "pidfd_send_signal",
     "pivot_root", "process_madvise", "process_mrelease", "process_vm_readv",
     "process_vm_writev", "ptrace", "quotactl", "quotactl_fd", "reboot", "request_key",
     "setdomainname", "sethostname", "setns", "settimeofday", "statmount", "swapoff",
-    "swapon", "syslog", "umount2", "userfaultfd", "vhangup",
+    "swapon", "syslog", "umount2", "uselib", "userfaultfd", "vhangup",
 )  # fmt: skip
 """Answered with EPERM: nothing a computation needs, much that an escape does."""
 
 SHARED_DENIED = (
-    "migrate_pages", "move_pages", "mq_open", "msgget", "semget", "shmget",
+    "chown", "fchown", "fchownat", "fremovexattr", "fsetxattr", "inotify_add_watch",
+    "lchown", "lremovexattr", "lsetxattr", "migrate_pages", "move_pages", "mq_open",
+    "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd", "removexattr",
+    "removexattrat", "semctl", "semget", "semop", "semtimedop", "setxattr",
+    "setxattrat", "shmat", "shmctl", "shmget",
 )  # fmt: skip
-"""Denied too where the worker shares the host's PID and IPC namespaces."""
+"""Denied too where the worker shares the host's namespaces: what all processes of
+an IPC namespace share, and what Landlock does not see of files of the same user."""
+
+SHARED_PRETENDED = (
+    "chmod", "fchmod", "fchmodat", "fchmodat2", "futimesat", "sync", "syncfs", "utime",
+    "utimensat", "utimes",
+)  # fmt: skip
+"""There they do nothing: the like of these, but libraries call them as a matter of
+course, as when they copy a file."""
 
 # linux/seccomp.h, linux/bpf_common.h
 SET_MODE_FILTER, FLAG_TSYNC = 1, 1
@@ -110,6 +123,7 @@ def compile_filter(
     program += _when("ioctl", SECOND, _equal(BAD_IOCTLS), allow=False)
     if shared:
         program += _answer(SHARED_DENIED, errno.EPERM)
+        program += _answer(SHARED_PRETENDED, 0)
         for name in OF_PROCESSES:
             program += _only(name, FIRST, [0, SELF])
         for name in ("setpriority", "ioprio_set"):  # their first says what it is of

@@ -12,14 +12,16 @@ import trio
 
 from qedtrio.config import Limits
 from qedtrio.errors import WorkerStartError
-from qedtrio.sandbox import cgroups, landlock
+from qedtrio.sandbox import cgroups
 from qedtrio.sandbox.tiers import Tier
 from qedtrio.workers.fork import ForkServer
 from qedtrio.workers.profile import Profile
+from qedtrio.workers.remedies import Surroundings, find_remedies, look_around
 
 __all__ = ["Finding", "HostReport", "birth_limits", "probe_host"]
 
 PROBE_SECONDS = 20.0
+UNKNOWN = "nothing known stands in the way; the detail is all there is"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +56,19 @@ async def probe_host(uid: int = 65534, cgroup: str = "auto") -> HostReport:
         cgroup: Where control groups may be made, as `daemon.cgroup` says.
     """
     findings: list[Finding] = []
+    here = look_around()
     reached = Tier.C
     for tier in (Tier.A, Tier.B):
         failure = await _try_tier(tier, uid)
         detail = failure or "a worker started"
-        remedy = "" if not failure else "; ".join(_remedies(tier)) or "see the detail"
+        remedy = failure and ("; ".join(find_remedies(tier, here)) or UNKNOWN)
         findings.append(
             Finding(name=f"tier {tier}", ok=not failure, detail=detail, remedy=remedy)
         )
         if not failure:
             reached = tier
             break
-    return HostReport(tier=reached, findings=(*findings, *_facts(cgroup)))
+    return HostReport(tier=reached, findings=(*findings, *_facts(here, cgroup)))
 
 
 async def _try_tier(tier: Tier, uid: int) -> str:
@@ -108,42 +111,13 @@ async def _try_worker(server: ForkServer) -> str:
     return failure
 
 
-def _remedies(tier: Tier) -> Iterator[str]:
-    if tier is Tier.A:
-        for path, bad, remedy in (
-            (
-                "/proc/sys/kernel/unprivileged_userns_clone",
-                "0",
-                "sysctl kernel.unprivileged_userns_clone=1",
-            ),
-            (
-                "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-                "1",
-                "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
-            ),
-            (
-                "/proc/sys/user/max_user_namespaces",
-                "0",
-                "sysctl user.max_user_namespaces=10000",
-            ),
-        ):
-            if _read(path) == bad:
-                yield remedy
-        yield (
-            "in a container, allow unshare, mount and pivot_root; in a systemd unit,"
-            " drop RestrictNamespaces="
-        )
-    elif not landlock.abi_version():
-        yield "a kernel with CONFIG_SECURITY_LANDLOCK and landlock in lsm= (5.13+)"
-
-
-def _facts(cgroup: str) -> Iterator[Finding]:
-    abi = landlock.abi_version()
+def _facts(here: Surroundings, cgroup: str) -> Iterator[Finding]:
+    abi = here.landlock_abi
     yield Finding(
         name="landlock",
         ok=abi > 0,
         detail=f"ABI {abi}" if abi else "not available",
-        remedy="" if abi else "boot with landlock in lsm= (kernel 5.13 or later)",
+        remedy="; ".join(find_remedies(Tier.B, here)),
     )
     ok, detail, remedy = cgroups.describe_place(cgroup)
     yield Finding(name="control groups", ok=ok, detail=detail, remedy=remedy)
@@ -152,10 +126,3 @@ def _facts(cgroup: str) -> Iterator[Finding]:
         name="user", ok=os.geteuid() != 0, detail=f"uid {os.geteuid()}",
         remedy="" if os.geteuid() else "run as a user of its own; root is not needed",
     )  # fmt: skip
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

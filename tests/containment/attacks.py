@@ -105,6 +105,30 @@ def write_library(_: Targets) -> None:
     os.close(os.open(os.__file__, os.O_WRONLY))
 
 
+def close_file(t: Targets) -> None:
+    """Take the daemon's rights on a file of its own, which Landlock does not see."""
+    os.chmod(str(t["secret"]), 0o400)
+    if os.stat(str(t["secret"])).st_mode & 0o200:
+        raise OSError(errno.EPERM, "it did nothing")
+
+
+def touch_file(t: Targets) -> None:
+    """Change the times of the daemon's file."""
+    os.utime(str(t["secret"]), (1, 1))
+    if os.stat(str(t["secret"])).st_mtime != 1:
+        raise OSError(errno.EPERM, "it did nothing")
+
+
+def give_file(t: Targets) -> None:
+    """Change the owner of the daemon's file, if only to itself."""
+    os.chown(str(t["secret"]), -1, -1)
+
+
+def mark_file(t: Targets) -> None:
+    """Leave a mark on the daemon's file, which other sessions could read."""
+    os.setxattr(str(t["secret"]), "user.mark", b"x")
+
+
 def read_passwords(_: Targets) -> None:
     """Read the host's password hashes."""
     with open("/etc/shadow") as file:
@@ -253,6 +277,11 @@ def shared_memory(_: Targets) -> None:
     call(31, 195, made, 0, 0)
 
 
+def join_memory(_: Targets) -> None:
+    """Join System V memory by a guessed number."""
+    call(30, 196, 0x7FFFFFFF, 0, 0)
+
+
 def kernel_call(x86: int, arm: int) -> Callable[[Targets], None]:
     """An attack that needs no more than to be heard by the kernel."""
 
@@ -341,11 +370,11 @@ ATTACKS: dict[str, Callable[[Targets], str | None]] = {
     for attack in (
         tcp, udp, unix_path, unix_path_by_pair, unix_path_by_raw_pair, unix_abstract,
         netlink, vsock, listen, read_secret, write_outside, write_library,
-        read_passwords, make_device, open_device, find_accelerators, see_environment,
+        close_file, touch_file, give_file, mark_file, read_passwords, make_device, open_device, find_accelerators, see_environment,
         see_command, see_descriptors, open_memory, list_processes, notice_process,
         kill, kill_thread, queue_signal, signal_descriptor, signal_by_owner,
         choose_signal, limit, pin, slow, trace, read_memory, unshare_user, clone_user,
-        clone_as_sibling, clone3, shared_memory, capabilities, new_privileges, is_root,
+        clone_as_sibling, clone3, shared_memory, join_memory, capabilities, new_privileges, is_root,
         environment, descriptors, processes_work,
     )
 } | {name: kernel_call(*numbers) for name, numbers in HEARD.items()}  # fmt: skip

@@ -43,6 +43,10 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "read_secret": ("ENOENT", "EACCES", OPEN),
     "write_outside": ("ENOENT", "EACCES", OPEN),
     "write_library": ("EACCES", "EACCES", HOST),
+    "close_file": ("ENOENT", "EPERM", OPEN),
+    "touch_file": ("ENOENT", "EPERM", OPEN),
+    "give_file": ("ENOENT", "EPERM", OPEN),
+    "mark_file": ("ENOENT", "EPERM", HOST),
     "read_passwords": ("ENOENT", "EACCES", HOST),
     "make_device": ("EACCES", "EACCES", HOST),
     "open_device": ("ENOENT", "EACCES", OPEN),
@@ -70,6 +74,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "clone3": ("ENOSYS", "ENOSYS", HOST),
     # Its own IPC namespace in tier A, which ends with it.
     "shared_memory": (OPEN, "EPERM", OPEN),
+    "join_memory": ("EINVAL", "EPERM", "EINVAL"),
     "capabilities": ("none", "none", HOST),
     "new_privileges": ("refused", "refused", HOST),
     "is_root": ("user", HOST, HOST),
