@@ -124,8 +124,11 @@ async def test_runs_of_a_session_take_turns_in_order(
 async def test_the_line_of_runs_is_bounded(host_tier: Tier, state_dir: str) -> None:
     """Too many waiting are refused; too long a wait is told."""
     changes = {"waiting_runs": 1, "queue_seconds": 0.2}
-    async with open_sessions(host_tier, state_dir, **changes) as (sessions, _):
+    async with open_sessions(host_tier, state_dir, **changes) as (sessions, pool):
         with trio.fail_after(20):
+            # The first worker may take longer than that to start.
+            while not pool.statistics().ready:  # noqa: ASYNC110
+                await trio.lowlevel.checkpoint()
             await sessions.create("s", SessionOptions())
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(sessions.run, "s", LOOP)
