@@ -131,24 +131,31 @@ class Succession:
 
     async def _hold(self, generation: Generation, burials: trio.Nursery) -> None:
         try:
-            async with trio.open_nursery() as nursery:
-
-                async def run_engine() -> None:
-                    await generation.engine.run()
-                    if generation.retired:
-                        log.error("retired pool died", extra={"pool": self._name})
-                    nursery.cancel_scope.cancel()
-
-                nursery.start_soon(run_engine)
-                await generation.engine.ready.wait()
-                self._take_over(generation)
-                await self._serve(generation, nursery)
-                nursery.cancel_scope.cancel()
+            try:
+                await self._run(generation)
+            except* Exception:  # costs a pool, and not the daemon
+                log.exception("pool failed by a defect", extra={"pool": self._name})
+                generation.engine.failure = "it failed by a defect of the daemon"
             generation.prune()
             for worker in generation.workers:
                 burials.start_soon(worker.watch)
         finally:
             self._note_end(generation)
+
+    async def _run(self, generation: Generation) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def run_engine() -> None:
+                await generation.engine.run()
+                if generation.retired:
+                    log.error("retired pool died", extra={"pool": self._name})
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(run_engine)
+            await generation.engine.ready.wait()
+            self._take_over(generation)
+            await self._serve(generation, nursery)
+            nursery.cancel_scope.cancel()
 
     def _take_over(self, generation: Generation) -> None:
         if self.current is not None:

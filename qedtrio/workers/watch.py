@@ -149,7 +149,7 @@ class Watch:
                 await trio.sleep(self.seconds)
                 try:
                     await self._look(nursery.start_soon)
-                except OSError:  # out of descriptors, perhaps; the next look may do
+                except Exception:  # out of descriptors, or a defect: look again
                     log.exception("the watch could not look")
 
     async def _look(self, start: Start) -> None:

@@ -10,7 +10,9 @@ import trio
 
 from qedtrio.errors import WorkerStartError
 from qedtrio.sandbox.tiers import Tier
+from qedtrio.workers.fork import ForkServer
 from qedtrio.workers.pool import Pool, PoolState
+from qedtrio.workers.worker import Worker
 from tests.workers.conftest import open_pool, plain_profile
 
 
@@ -134,3 +136,30 @@ async def test_a_host_out_of_descriptors_recovers(
             worker = await pool.lease(10)
 
             assert await worker.request({"op": "ping"}) == {"op": "done"}
+
+
+async def test_a_defect_costs_a_pool_a_restart_and_nothing_else(
+    host_tier: Tier, state_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception that nobody foresaw must not reach the daemon's other parts."""
+    spawn = ForkServer.spawn
+    defects = [ValueError("a defect")]
+
+    async def spawn_badly(self: ForkServer) -> Worker:
+        worker = await spawn(self)
+        if defects:
+            raise defects.pop()
+        return worker
+
+    monkeypatch.setattr(ForkServer, "spawn", spawn_badly)
+    async with open_pool(plain_profile(host_tier), state_dir, ready=0) as pool:
+        with trio.fail_after(30):
+            with pytest.raises(WorkerStartError, match="defect"):
+                await pool.lease(20)
+            while pool.failure:  # noqa: ASYNC110  # until the next engine serves
+                await trio.lowlevel.checkpoint()
+            worker = await pool.lease(20)
+            assert await worker.request({"op": "ping"}) == {"op": "done"}
+            await worker.kill()
+
+        assert pool.statistics().restarts == 1
