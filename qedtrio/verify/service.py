@@ -17,6 +17,7 @@ worker fails one item each time it is asked, never in a loop by itself. When
 `run` ends, whatever waits is answered `draining` or `cancelled`.
 """
 
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
@@ -48,6 +49,8 @@ would cost a worker."""
 
 ITEMS_A_STEP = 32
 """Items of a batch that are extracted before other tasks get a turn."""
+
+logger = logging.getLogger(__name__)
 
 
 class Verifier:
@@ -227,7 +230,10 @@ class Verifier:
     async def _serve(self, slot: Slot) -> None:
         try:
             while True:
-                await slot.refill()
+                try:
+                    await slot.refill()
+                except Exception:  # the next item asks again, and is told
+                    logger.exception("a verify worker could not be prepared")
                 job = await self._queue.take()
                 await self._process(slot, job)
         finally:
@@ -243,6 +249,9 @@ class Verifier:
         try:
             with job.scope:
                 job.finish(await slot.decide(job))
+        except Exception:  # a defect costs this item, and not the verifier
+            logger.exception("an item was not verified")
+            job.finish(WorkerStartError("it failed by a defect of the daemon"))
         finally:
             slot.is_busy = False
             job.finish(DrainingError())  # only counts where we are cancelled

@@ -10,6 +10,7 @@ import trio
 from qedtrio.config import VerifyConfig
 from qedtrio.errors import (
     BrokenWorkerError,
+    QueueTimeoutError,
     ReleaseFailedError,
     WorkerLostError,
     WorkerStartError,
@@ -132,7 +133,7 @@ class Slot:
         try:
             with trio.fail_after(LEASE_SECONDS):
                 worker = await self._pool.lease()
-        except (trio.TooSlowError, WorkerStartError) as error:
+        except (trio.TooSlowError, QueueTimeoutError, WorkerStartError) as error:
             self._is_starved = True
             self._counts["start_failures"] += 1
             if isinstance(error, WorkerStartError):

@@ -1,8 +1,8 @@
 """A pool of in-process workers that do as their item's answer says.
 
 Answers: `right` and `wrong` are judged at once; `hold` waits until the pool's
-`let_go` is set; `hang` never answers; `die`, `garbage`, `nonsense`, `stretch`
-do that. A suffix after a space makes answers distinct.
+`let_go` is set; `hang` never answers; `die`, `crash`, `garbage`, `nonsense`,
+`stretch` do that. A suffix after a space makes answers distinct.
 """
 
 from collections.abc import Mapping
@@ -122,6 +122,8 @@ class FakeWorker:
                 await self._pool.let_go.wait()
             case "die":
                 raise WorkerLostError("killed by signal 9")
+            case "crash":
+                raise ValueError("a defect of the daemon")
             case "garbage":
                 raise BrokenWorkerError("not a message")
             case "nonsense":

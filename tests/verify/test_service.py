@@ -465,3 +465,14 @@ async def test_nothing_is_admitted_before_the_start() -> None:
 
     with pytest.raises(WorkerStartError, match="not started"):
         await verifier.verify(item("right"))
+
+
+async def test_a_defect_costs_its_item_and_not_the_verifier() -> None:
+    """An exception that nobody foresaw is answered as retryable, and logged."""
+    async with open_verifier(ONE) as (verifier, pool):
+        with pytest.raises(WorkerStartError, match="defect"):
+            await verifier.verify(item("crash"))
+        after = await verifier.verify(item("right"))
+
+        assert after.status == "correct"
+        assert len(pool.workers) == 2
