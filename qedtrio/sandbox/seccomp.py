@@ -30,15 +30,21 @@ DENIED = (
 )  # fmt: skip
 """Answered with EPERM: nothing a computation needs, much that an escape does."""
 
+UNCOUNTED = (
+    "mq_open", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd", "semctl", "semget",
+    "semop", "semtimedop", "shmat", "shmctl", "shmget",
+)  # fmt: skip
+"""Memory that is nobody's: no limit of a process counts it, it outlives its maker,
+and where the IPC namespace is the host's all sessions share it. EPERM as well; so is
+memfd_create, which is not missed by libraries that are told of ENOSYS."""
+
 SHARED_DENIED = (
     "chown", "fchown", "fchownat", "fremovexattr", "fsetxattr", "inotify_add_watch",
-    "lchown", "lremovexattr", "lsetxattr", "migrate_pages", "move_pages", "mq_open",
-    "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd", "removexattr",
-    "removexattrat", "semctl", "semget", "semop", "semtimedop", "setxattr",
-    "setxattrat", "shmat", "shmctl", "shmget",
+    "lchown", "lremovexattr", "lsetxattr", "migrate_pages", "move_pages",
+    "removexattr", "removexattrat", "setxattr", "setxattrat",
 )  # fmt: skip
-"""Denied too where the worker shares the host's namespaces: what all processes of
-an IPC namespace share, and what Landlock does not see of files of the same user."""
+"""Denied too where the worker shares the host's processes: what Landlock does not
+see of files of the same user."""
 
 SHARED_PRETENDED = (
     "chmod", "fchmod", "fchmodat", "fchmodat2", "futimesat", "sync", "syncfs", "utime",
@@ -63,9 +69,10 @@ CLONE_DENIED = 0x7E028080
 
 SOCK_TYPE_MASK, SOCK_STREAM, SOCK_SEQPACKET, AF_UNIX = 0xF, 1, 5, 1
 
-SET_OWNER = (8, 10, 15)
+SET_OWNER = (8, 10, 15, 1024)
 """fcntl's F_SETOWN, F_SETSIG, F_SETOWN_EX: a signal of choice to any process of
-the same user, past every filter on kill."""
+the same user, past every filter on kill; and F_SETLEASE, which makes whoever opens
+the file wait."""
 BAD_IOCTLS = (0x8901, 0x8902, 0x5412, 0x541C)
 """FIOSETOWN and SIOCSPGRP, which do the same; TIOCSTI and TIOCLINUX, which type."""
 
@@ -110,7 +117,8 @@ def compile_filter(
             (JUMP_GREATER_EQUAL, 0, 1, X32_BIT),
             (RETURN, 0, 0, ERRNO | errno.ENOSYS),
         ]
-    program += _answer(DENIED, errno.EPERM)
+    program += _answer((*DENIED, *UNCOUNTED), errno.EPERM)
+    program += _answer(["memfd_create"], errno.ENOSYS)
     program += _answer(pretend, 0)
     # Its flags are behind a pointer; ENOSYS makes the C library use clone.
     program += _answer(["clone3"], errno.ENOSYS)

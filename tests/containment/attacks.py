@@ -277,6 +277,17 @@ def shared_memory(_: Targets) -> None:
     call(31, 195, made, 0, 0)
 
 
+def unnamed_memory(_: Targets) -> None:
+    """Fill memory that no limit counts."""
+    os.close(os.memfd_create("hoard"))
+
+
+def lease_library(_: Targets) -> None:
+    """Make whoever opens the interpreter's files wait."""
+    file = os.open(os.__file__, os.O_RDONLY)
+    fcntl.fcntl(file, 1024, fcntl.F_RDLCK)
+
+
 def join_memory(_: Targets) -> None:
     """Join System V memory by a guessed number."""
     call(30, 196, 0x7FFFFFFF, 0, 0)
@@ -374,7 +385,7 @@ ATTACKS: dict[str, Callable[[Targets], str | None]] = {
         see_command, see_descriptors, open_memory, list_processes, notice_process,
         kill, kill_thread, queue_signal, signal_descriptor, signal_by_owner,
         choose_signal, limit, pin, slow, trace, read_memory, unshare_user, clone_user,
-        clone_as_sibling, clone3, shared_memory, join_memory, capabilities, new_privileges, is_root,
+        clone_as_sibling, clone3, shared_memory, join_memory, unnamed_memory, lease_library, capabilities, new_privileges, is_root,
         environment, descriptors, processes_work,
     )
 } | {name: kernel_call(*numbers) for name, numbers in HEARD.items()}  # fmt: skip

@@ -72,9 +72,10 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "clone_user": ("EPERM", "EPERM", HOST),
     "clone_as_sibling": ("EPERM", "EPERM", OPEN),
     "clone3": ("ENOSYS", "ENOSYS", HOST),
-    # Its own IPC namespace in tier A, which ends with it.
-    "shared_memory": (OPEN, "EPERM", OPEN),
-    "join_memory": ("EINVAL", "EPERM", "EINVAL"),
+    "shared_memory": ("EPERM", "EPERM", OPEN),
+    "join_memory": ("EPERM", "EPERM", "EINVAL"),
+    "unnamed_memory": ("ENOSYS", "ENOSYS", OPEN),
+    "lease_library": ("EPERM", "EPERM", HOST),
     "capabilities": ("none", "none", HOST),
     "new_privileges": ("refused", "refused", HOST),
     "is_root": ("user", HOST, HOST),
