@@ -57,6 +57,7 @@ async def spread(worker: Worker) -> list[int]:
     process = psutil.Process(worker.pid)
     while len(children := process.children(recursive=True)) < 2:  # noqa: ASYNC110  # it tells nobody
         await trio.lowlevel.checkpoint()
+    worker.close_pipes()
     return [os.pidfd_open(pid) for pid in (worker.pid, *(c.pid for c in children))]
 
 
