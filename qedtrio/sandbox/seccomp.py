@@ -10,17 +10,17 @@ import struct
 from collections.abc import Iterable
 
 from qedtrio.sandbox.libc import AUDIT_ARCH, IS_X86, NUMBERS, checked
+from qedtrio.sandbox.namespaces import DESCRIPTORS
 
-__all__ = ["DENIED", "SHARED_DENIED", "compile_filter", "install_filter"]
+__all__ = ["compile_filter", "install_filter"]
 
 DENIED = (
     "accept", "accept4", "acct", "add_key", "adjtimex", "bind", "bpf", "chroot",
     "clock_adjtime", "clock_settime", "connect", "delete_module", "fanotify_init",
     "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module",
     "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kcmp",
-    "kexec_file_load", "kexec_load", "keyctl", "listen", "listmount", "listns", "lookup_dcookie",
-    "lsm_set_self_attr",
-    "memfd_secret", "modify_ldt", "mount", "mount_setattr", "move_mount",
+    "kexec_file_load", "kexec_load", "keyctl", "listen", "listmount", "listns",
+    "lookup_dcookie", "lsm_set_self_attr", "memfd_secret", "modify_ldt", "mount", "mount_setattr", "move_mount",
     "name_to_handle_at", "open_by_handle_at", "open_tree", "open_tree_attr",
     "perf_event_open", "personality", "pidfd_getfd", "pidfd_send_signal",
     "pivot_root", "process_madvise", "process_mrelease", "process_vm_readv",
@@ -63,13 +63,12 @@ FIRST, SECOND = 16, 24
 """Offsets of the low halves of the first two arguments."""
 
 X32_BIT = 0x40000000
-CLONE_FILES = 0x400
 CLONE_DENIED = 0x7E028080
 """Every CLONE_NEW* of linux/sched.h, and CLONE_PARENT: a child that is no child."""
 
 SOCK_TYPE_MASK, SOCK_STREAM, SOCK_SEQPACKET, AF_UNIX = 0xF, 1, 5, 1
 
-SET_OWNER = (8, 10, 15, 1024)
+BAD_FCNTLS = (8, 10, 15, 1024)
 """fcntl's F_SETOWN, F_SETSIG, F_SETOWN_EX: a signal of choice to any process of
 the same user, past every filter on kill; and F_SETLEASE, which makes whoever opens
 the file wait."""
@@ -126,8 +125,8 @@ def compile_filter(
     program += _socketpair()
     program += _when("clone", FIRST, [(JUMP_SET, CLONE_DENIED)], allow=False)
     # A thread may leave its descriptors to the others.
-    program += _only("unshare", FIRST, [CLONE_FILES])
-    program += _when("fcntl", SECOND, _equal(SET_OWNER), allow=False)
+    program += _only("unshare", FIRST, [DESCRIPTORS])
+    program += _when("fcntl", SECOND, _equal(BAD_FCNTLS), allow=False)
     program += _when("ioctl", SECOND, _equal(BAD_IOCTLS), allow=False)
     if shared:
         program += _answer(SHARED_DENIED, errno.EPERM)

@@ -14,6 +14,7 @@ from qedtrio.workers.pool import Pool
 from qedtrio.workers.profile import Profile
 from qedtrio.workers.worker import Worker
 from tests.workers.conftest import open_pool, plain_profile
+from tests.workers.test_worker_contract import dispatch
 
 pytestmark = pytest.mark.slow
 
@@ -50,10 +51,7 @@ async def spread(worker: Worker) -> list[int]:
     """Have a worker fork; return descriptors of it and of its children."""
     limits = {"output_bytes": 1000, "result_bytes": 1000}
     await worker.request({**LEASE, "limits": limits})
-    writers = worker.open_pipes()
-    worker.send_nowait({"op": "run", "code": FORK, "stdin": ""}, writers)
-    for writer in writers:
-        os.close(writer)
+    dispatch(worker, FORK)
     process = psutil.Process(worker.pid)
     while len(children := process.children(recursive=True)) < 2:  # noqa: ASYNC110  # it tells nobody
         await trio.lowlevel.checkpoint()

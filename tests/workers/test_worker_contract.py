@@ -25,13 +25,18 @@ async def lease(pool: Pool) -> Worker:
     return worker
 
 
-async def run(worker: Worker, code: str, stdin: str = "") -> tuple[Message, str, str]:
-    """Run code and return the reply, stdout and stderr."""
-    captures = (Capture(100_000), Capture(100_000))
+def dispatch(worker: Worker, code: str, stdin: str = "") -> None:
+    """Send code with pipes of its own, which are the caller's to close."""
     writers = worker.open_pipes()
     worker.send_nowait({"op": "run", "code": code, "stdin": stdin}, writers)
     for writer in writers:
         os.close(writer)
+
+
+async def run(worker: Worker, code: str, stdin: str = "") -> tuple[Message, str, str]:
+    """Run code and return the reply, stdout and stderr."""
+    captures = (Capture(100_000), Capture(100_000))
+    dispatch(worker, code, stdin)
     try:
         reply = await worker.receive(captures)
     finally:
@@ -70,11 +75,7 @@ async def test_an_interrupt_keeps_the_state(pool: Pool) -> None:
     """SIGINT reaches the code as KeyboardInterrupt and nothing else."""
     with trio.fail_after(20):
         worker = await lease(pool)
-        writers = worker.open_pipes()
-        code = "x = 5\nprint('in', flush=True)\nwhile True: pass"
-        worker.send_nowait({"op": "run", "code": code, "stdin": ""}, writers)
-        for writer in writers:
-            os.close(writer)
+        dispatch(worker, "x = 5\nprint('in', flush=True)\nwhile True: pass")
         seen = trio.Event()
         async with trio.open_nursery() as nursery:
 
@@ -132,11 +133,7 @@ async def test_a_buried_worker_is_lost_to_every_call(pool: Pool) -> None:
     """Its burial may come first; what its run printed is still there to be read."""
     with trio.fail_after(20):
         worker = await lease(pool)
-        writers = worker.open_pipes()
-        code = "import os; print('last words', flush=True); os._exit(0)"
-        worker.send_nowait({"op": "run", "code": code, "stdin": ""}, writers)
-        for writer in writers:
-            os.close(writer)
+        dispatch(worker, "import os; print('last words', flush=True); os._exit(0)")
         await worker.buried.wait()
         for call in (worker.receive, worker.receive_soon):
             with pytest.raises(WorkerLostError):
