@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import psutil
 import trio
 
 from qedtrio.config import Limits
@@ -38,6 +37,7 @@ from qedtrio.sessions.model import (
 )
 from qedtrio.workers.leases import lease_worker
 from qedtrio.workers.pool import Pool
+from qedtrio.workers.statistics import resident_bytes
 from qedtrio.workers.worker import Worker
 
 __all__ = ["Session"]
@@ -282,16 +282,7 @@ class Session:
             expires_at=time.time() + max(0.0, self._end() - now),
             limits=dict(self.limits),
             runs=self._runs,
-            memory_bytes=_resident_bytes(self._worker),
+            memory_bytes=resident_bytes(self._worker) if self._worker else 0,
             cpu_seconds=self._cpu_seconds,
             idle_seconds=idle,
         )
-
-
-def _resident_bytes(worker: Worker | None) -> int:
-    if worker is None:
-        return 0
-    try:
-        return int(psutil.Process(worker.pid).memory_info().rss)
-    except (psutil.Error, OSError):  # it is gone, or we are out of descriptors
-        return 0

@@ -45,7 +45,10 @@ class Answer:
 
 
 def host_pid(pidfd: int, inner: int) -> int:
-    """Ask the kernel for the process id that this side sees (proc_pid_fdinfo(5))."""
+    """Ask the kernel for the process id that this side sees (proc_pid_fdinfo(5)).
+
+    It is -1 once the process has been reaped.
+    """
     try:
         with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as lines:  # noqa: PTH123
             for line in lines:

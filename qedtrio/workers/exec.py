@@ -113,6 +113,8 @@ class _Started:
             self.worker = await self._server.spawn()
         except WorkerStartError as error:
             self.failure = str(error)
+            self.settled.set()
+            await self._server.wait_buried()  # here is who owns its worker
             return
         self.settled.set()
         await self.worker.buried.wait()

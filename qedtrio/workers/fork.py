@@ -70,6 +70,7 @@ class ForkServer:
         self._nursery: trio.Nursery | None = None
         self._workers: dict[int, Worker] = {}
         self._pending: dict[int, Answer] = {}
+        self._unclaimed: dict[int, int | None] = {}
         self._disowned: dict[int, trio.Event] = {}
         self._requests = 0
         self._dead = False
@@ -166,7 +167,9 @@ class ForkServer:
             answer.fail(str(message["error"]))
 
     def _take_exit(self, pid: int, status: int) -> None:
-        if worker := self._workers.get(pid):
+        if pid in self._unclaimed:
+            self._unclaimed[pid] = status
+        elif worker := self._workers.get(pid):
             worker.report_exit(status)
         elif pid in self._disowned:
             self._disowned[pid].set()
@@ -175,6 +178,8 @@ class ForkServer:
         answer = self._pending.pop(cast("int", message["id"]), None)
         pid = cast("int", message["pid"])
         if answer and len(descriptors) == (2 if self._profile.tier == "A" else 1):
+            # It may end before the task that waits for it has its turn.
+            self._unclaimed[pid] = None
             answer.resolve(pid, descriptors)
             return
         # We had no room for its descriptors (unix(7), MSG_CTRUNC), and without
@@ -262,9 +267,10 @@ class ForkServer:
     ) -> Worker:
         """Make a worker of what was forked, and watch it from here on."""
         assert self._nursery is not None
+        status = self._unclaimed.pop(pid)
         first = pidfds[0] if len(pidfds) > 1 else None
         worker = Worker(
-            pid=host_pid(pidfds[-1], pid),
+            pid=pid if first is None else host_pid(pidfds[-1], pid),
             pidfd=pidfds[-1],
             first_pidfd=first,
             sock=sock,
@@ -274,8 +280,8 @@ class ForkServer:
         )
         worker.watched.first_pid = host_pid(first, 0) if first is not None else None
         self._workers[pid] = worker
-        if self.is_dead():
-            worker.report_exit(None)
+        if status is not None or self.is_dead():
+            worker.report_exit(status)
         self._nursery.start_soon(self._keep, pid, worker)
         if fault is Fault.WORKER_DIES:
             with suppress(OSError):
@@ -346,6 +352,11 @@ class ForkServer:
     def is_dead(self) -> bool:
         """Whether it can spawn no more."""
         return self._dead
+
+    async def wait_buried(self) -> None:
+        """Wait until none of the present workers is left, however long it takes."""
+        for worker in list(self._workers.values()):
+            await worker.buried.wait()
 
     async def _keep(self, pid: int, worker: Worker) -> None:
         try:

@@ -43,7 +43,7 @@ class Life:
     """What is known about a worker's processes, and the power to end them.
 
     Args:
-        pid: Host process id.
+        pid: Host process id; -1 when it was reaped before we could ask.
         pidfd: Of the process; owned from here on.
         first_pidfd: Of the first process of its PID namespace; None without.
         kill_group: Asks the fork server to kill its process group, where there

@@ -8,7 +8,7 @@ import trio
 from qedtrio.workers.succession import PoolState
 from qedtrio.workers.worker import Worker
 
-__all__ = ["PoolStatistics", "WorkerStatistics", "describe"]
+__all__ = ["PoolStatistics", "WorkerStatistics", "describe", "resident_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +52,23 @@ class PoolStatistics:
 
 def describe(worker: Worker, *, idle: bool) -> WorkerStatistics:
     """One worker at this moment."""
-    try:
-        memory = psutil.Process(worker.pid).memory_info().rss
-    except (psutil.Error, OSError):  # it is gone, or we are out of descriptors
-        memory = 0
     return WorkerStatistics(
         pid=worker.pid,
         state=_state(worker, idle=idle),
         session_id=worker.session_id,
         age_seconds=trio.current_time() - worker.started_at,
-        memory_bytes=memory,
+        memory_bytes=resident_bytes(worker),
     )
+
+
+def resident_bytes(worker: Worker) -> int:
+    """Memory of the worker itself; 0 when it is gone, or nobody can say."""
+    if worker.pid < 1:  # reaped before its number was known
+        return 0
+    try:
+        return int(psutil.Process(worker.pid).memory_info().rss)
+    except (psutil.Error, OSError):  # it is gone, or we are out of descriptors
+        return 0
 
 
 def _state(worker: Worker, *, idle: bool) -> str:

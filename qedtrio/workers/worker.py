@@ -353,10 +353,17 @@ class Worker:
 
 @asynccontextmanager
 async def killed_on_failure(worker: Worker) -> AsyncIterator[None]:
-    """Kill `worker` when the block does not end well, cancellation included."""
+    """Kill `worker` when the block does not end well, cancellation included.
+
+    The block's own error stands even when the worker does not die, of which
+    `watch` tells and which it goes on trying.
+    """
     try:
         yield
     except BaseException:
-        with trio.move_on_after(2 * BURIAL_SECONDS, shield=True):
+        with (
+            trio.move_on_after(2 * BURIAL_SECONDS, shield=True),
+            suppress(ReleaseFailedError),
+        ):
             await worker.kill()
         raise
