@@ -15,7 +15,8 @@ from qedtrio.config import Limits
 from qedtrio.errors import RequestError
 from qedtrio.results import Verdict
 from qedtrio.sessions.model import RunRequest, SessionInfo, SessionOptions
-from qedtrio.verify.model import VerifyItem, VerifyOptions
+from qedtrio.verify.given import GivenOptions
+from qedtrio.verify.model import VerifyItem
 
 __all__ = [
     "CreateBody",
@@ -157,26 +158,19 @@ class RunOnceBody(RunBody, frozen=True):
         )
 
 
-class VerifyOptionsBody(Body, frozen=True):
-    """How to compare."""
-
-    deadline_seconds: Seconds | None = None
-
-
 class VerifyItemBody(Body, frozen=True):
     """A prediction and its reference."""
 
     gold: str
     prediction: str
-    options: VerifyOptionsBody = VerifyOptionsBody()
+    options: GivenOptions = GivenOptions()
 
     def item(self) -> VerifyItem:
         """The domain's form."""
-        seconds = self.options.deadline_seconds
         return VerifyItem(
             gold=self.gold,
             prediction=self.prediction,
-            options=VerifyOptions(deadline_seconds=seconds),
+            options=self.options.resolve(),
         )
 
 
@@ -186,7 +180,7 @@ class VerifyBody(Body, frozen=True):
     items: list[VerifyItemBody] | UnsetType = UNSET
     gold: str | UnsetType = UNSET
     prediction: str | UnsetType = UNSET
-    options: VerifyOptionsBody | UnsetType = UNSET
+    options: GivenOptions | UnsetType = UNSET
 
     def batch(self) -> list[VerifyItem] | None:
         """The items of a batch, None for a single item.
@@ -211,7 +205,7 @@ class VerifyBody(Body, frozen=True):
             raise RequestError("$.gold", "is required unless `items` is given")
         if self.prediction is UNSET:
             raise RequestError("$.prediction", "is required")
-        options = VerifyOptionsBody() if self.options is UNSET else self.options
+        options = GivenOptions() if self.options is UNSET else self.options
         return VerifyItemBody(
             gold=self.gold, prediction=self.prediction, options=options
         ).item()

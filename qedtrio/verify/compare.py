@@ -7,9 +7,10 @@ thread of a process that its parent kills at the deadline.
 import resource
 
 from qedtrio.results import VerdictStatus
-from qedtrio.verify.exact import compare_exactly
 from qedtrio.verify.math_verify_safe import METHOD, compare_by_math_verify
 from qedtrio.verify.model import Judgement
+from qedtrio.verify.options import ComparisonOptions
+from qedtrio.verify.quick import decide_quickly
 
 __all__ = ["judge", "warm_up"]
 
@@ -44,6 +45,9 @@ EXAMPLES = (
 def judge(job: dict[str, object]) -> dict[str, object]:
     """Compare `job["answer"]` with `job["gold"]`, both extracted.
 
+    Args:
+        job: The two, and `options`, as `ComparisonOptions.to_job` made them.
+
     Returns:
         `status`, one of `correct wrong unparsable gold_error
         resource_exceeded`; `method` and `reason`; and `recycle`, whether this
@@ -52,8 +56,10 @@ def judge(job: dict[str, object]) -> dict[str, object]:
     gold, answer = job["gold"], job["answer"]
     assert isinstance(gold, str)
     assert isinstance(answer, str)
+    options = job.get("options", {})
+    assert isinstance(options, dict)
     before = _peak_bytes()
-    judgement = _decide(gold, answer)
+    judgement = _decide(gold, answer, ComparisonOptions(**options))
     grown = _peak_bytes() - before
     if judgement.status is not VerdictStatus.CORRECT and grown > _limit_bytes() // 2:
         # The library swallows MemoryError and calls the pair unequal.
@@ -83,12 +89,9 @@ def warm_up() -> None:
             )
 
 
-def _decide(gold: str, answer: str) -> Judgement:
-    if gold.split() == answer.split():
-        return _judge(VerdictStatus.CORRECT, "string", "the same text")
-    if (equal := compare_exactly(gold, answer)) is not None:
-        status = VerdictStatus.CORRECT if equal else VerdictStatus.WRONG
-        return _judge(status, "exact", "equal" if equal else "another number")
+def _decide(gold: str, answer: str, comparison: ComparisonOptions) -> Judgement:
+    if judgement := decide_quickly(gold, answer, comparison):
+        return judgement
     try:
         return compare_by_math_verify(gold, answer)
     except MemoryError:

@@ -8,6 +8,7 @@ import trio
 from qedtrio.errors import QedtrioError
 from qedtrio.results import Verdict
 from qedtrio.verify.model import Judgement
+from qedtrio.verify.options import ComparisonOptions
 
 __all__ = ["Job", "Outcome", "Report", "build_verdict"]
 
@@ -24,6 +25,7 @@ class Job:
         request: What it was asked as part of, for fairness.
         gold: Extracted reference.
         answer: Extracted answer.
+        comparison: How the two are compared.
         deadline_seconds: For each attempt, from its dispatch.
         report: Called once with the outcome, unless the asker has gone.
         admitted: Trio-clock time.
@@ -36,6 +38,7 @@ class Job:
     request: Hashable
     gold: str
     answer: str
+    comparison: ComparisonOptions
     deadline_seconds: float
     report: Report
     admitted: float = field(default_factory=trio.current_time)
@@ -43,6 +46,14 @@ class Job:
     call_seconds: float = 0.0
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     is_finished: bool = False
+
+    def to_call(self) -> dict[str, object]:
+        """What a worker is asked."""
+        return {
+            "gold": self.gold,
+            "answer": self.answer,
+            "options": self.comparison.to_job(),
+        }
 
     def finish(self, outcome: Judgement | QedtrioError) -> None:
         """Report the outcome; only the first call counts."""

@@ -4,20 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qedtrio.results import VerdictStatus
+from qedtrio.verify.options import DEFAULT_OPTIONS, VerifyOptions
 
-__all__ = ["Judgement", "VerifyItem", "VerifyOptions", "VerifyStatistics"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyOptions:
-    """How one item is compared.
-
-    Attributes:
-        deadline_seconds: Work on the item; None for the configured limit,
-            which it may not exceed.
-    """
-
-    deadline_seconds: float | None = None
+__all__ = ["Judgement", "VerifyItem", "VerifyStatistics"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +21,7 @@ class VerifyItem:
 
     gold: str
     prediction: str
-    options: VerifyOptions = VerifyOptions()
+    options: VerifyOptions = DEFAULT_OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

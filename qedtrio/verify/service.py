@@ -200,6 +200,7 @@ class Verifier:
             request=request,
             gold=found.gold,
             answer=found.answer,
+            comparison=item.options.comparison,
             deadline_seconds=self._grant_seconds(item.options.deadline_seconds),
             report=report,
             extract_seconds=found.seconds,

@@ -150,7 +150,7 @@ class Slot:
         began = trio.current_time()
         try:
             with trio.move_on_after(job.deadline_seconds):
-                reply = await worker.call({"gold": job.gold, "answer": job.answer})
+                reply = await worker.call(job.to_call())
                 judgement = _read(reply)
                 self._note_served(reply)
                 return judgement, True

@@ -15,7 +15,8 @@ from qedtrio.errors import (
     WorkerLostError,
     WorkerStartError,
 )
-from qedtrio.verify.model import VerifyItem, VerifyOptions
+from qedtrio.verify.model import VerifyItem
+from qedtrio.verify.options import VerifyOptions
 
 __all__ = ["FakePool", "FakeWorker", "item"]
 
